@@ -112,15 +112,20 @@ def build(
         outbox.states.forget()
         metrics.jobs.follow((), clock.now())
 
+    async def assigned(_app: faust.App, assigned: Any, **_: Any) -> None:
+        outbox.states.owned = frozenset(p.partition for p in assigned if p.topic in names)
+
+    app.on_partitions_assigned.connect(assigned, weak=False)
     app.on_partitions_revoked.connect(revoked, weak=False)
 
     @app.task  # type: ignore[untyped-decorator]
     async def maintain() -> None:
-        """Every second: signal health, refresh the cached views, and rebuild the reservations if Redis lost them."""
+        """Every second: signal health, forget removed jobs, refresh the cached views, and rebuild what Redis lost."""
         try:
             while True:
                 beat()
                 metrics.jobs.follow(specs, clock.now())
+                await handler.forget_removed()
                 await rebuild_reservations(settings, specs, reservations, clock, metrics)
                 await asyncio.sleep(1.0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the process ends

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from services.decider.job_memory import JobMemory, key_of
+from services.decider.job_memory import JobMemory, ids_of, key_of
 from services.decider.metrics import DeciderMetrics
 from services.decider.ports import Outbox, Reservations, Specs
 from tidegate.engine.links import NO_OUTLOOK, Link
@@ -129,6 +129,22 @@ class Handler:
         self.metrics.jobs.result(result)
         self.metrics.results.labels("taken").inc()
 
+    async def forget_removed(self) -> None:
+        """Forget the jobs that were removed, or belong to another pipeline now. One that is added again starts over.
+
+        What fences commands is kept elsewhere: an epoch is the time of a snapshot, and the actuator has the highest.
+        """
+        gone = [key for key in {*self.outbox.keys(), *self._live} if not self.specs.has(*ids_of(key))]
+        if gone:
+            await self.specs.caught_up()  # a job may be so new that another decider knew it before
+        for key in gone:
+            pipeline_id, job_id = ids_of(key)
+            if not self.specs.has(pipeline_id, job_id):
+                await self.outbox.drop(key)
+                self._live.pop(key, None)
+                self.reservations.forget(job_id)
+                log.info("job %s is not in pipeline %s any more: its state is forgotten", job_id, pipeline_id)
+
     def _refuse_the_future(self, snapshot: MetricSnapshot) -> None:
         """Raise `Unreadable` for a sequence too far in the future: a decision on it would block all earlier ones."""
         ahead = snapshot.sequence - self.clock.now().timestamp()
@@ -234,7 +250,7 @@ class Handler:
         """Warn about a job's snapshots at most once a minute."""
         now = self.clock.monotonic()
         if now - self._warned.get(job_id, -60.0) >= 60.0:
-            self._warned[job_id] = now
+            self._warned = {job: at for job, at in self._warned.items() if now - at < 60.0} | {job_id: now}
             log.warning("snapshots of job %s go to the dead letters: %s", job_id, why)
 
 

@@ -68,3 +68,9 @@ class JobMemory:
 def key_of(pipeline_id: str, job_id: str) -> bytes:
     """Return the key of a job's state. Ids contain no `/`, so different jobs have different keys."""
     return f"{pipeline_id}/{job_id}".encode()
+
+
+def ids_of(key: bytes) -> tuple[str, str]:
+    """Return the pipeline and the job of a state's key."""
+    pipeline_id, _, job_id = key.decode("utf-8", "replace").partition("/")
+    return pipeline_id, job_id

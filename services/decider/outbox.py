@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.decider.settings import DeciderSettings
 from tidegate.events.dead_letter import DeadLetter
@@ -27,11 +27,20 @@ MAX_REQUEST_BYTES = 4_000_000
 """A dead letter holds its record in base64, so it may be larger than any other event."""
 
 
-class States:
-    """The states of pipelines as bytes: read in full when first needed, and again after each `forget`."""
+class Kept(NamedTuple):
+    """A job's state."""
 
-    def __init__(self, read: Callable[[], dict[bytes, bytes]]) -> None:
-        self.found: dict[bytes, bytes] = {}
+    partition: int
+    value: bytes
+
+
+class States:
+    """The states of all jobs as bytes: read in full when first needed, and again after each `forget`."""
+
+    def __init__(self, read: Callable[[], dict[bytes, Kept]]) -> None:
+        self.found: dict[bytes, Kept] = {}
+        self.owned: Collection[int] = ()
+        """The partitions whose states only this process may change."""
         self._read = read
         self._reading = asyncio.Lock()
         self._revocations = 0
@@ -48,6 +57,7 @@ class States:
     def forget(self) -> None:
         """Forget the states: another process may now change them."""
         self._revocations += 1
+        self.owned = ()
 
 
 class SendsRecords(Protocol):
@@ -57,7 +67,7 @@ class SendsRecords(Protocol):
         self,
         topic: str,
         key: bytes | None,
-        value: bytes,
+        value: bytes | None,
         headers: Headers | None = None,
         *,
         partition: int | None = None,
@@ -92,11 +102,24 @@ class KafkaOutbox:
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
         """Write a state to a partition of the changelog, wait for the acknowledgement, then keep it in memory."""
         await self._producer.send(self._changelog, key, value, partition=partition)
-        self.states.found[key] = value
+        self.states.found[key] = Kept(partition, value)
 
     def kept(self, key: bytes) -> bytes | None:
         """Return the newest state under the key."""
-        return self.states.found.get(key)
+        found = self.states.found.get(key)
+        return None if found is None else found.value
+
+    def keys(self) -> Collection[bytes]:
+        """Return the keys of all states, those that belong to other deciders included."""
+        return self.states.found.keys()
+
+    async def drop(self, key: bytes) -> None:
+        """Remove a state from memory and, if its partition is ours, from the changelog. A newer one stays in memory."""
+        found = self.states.found.get(key)
+        if found is not None and found.partition in self.states.owned:
+            await self._producer.send(self._changelog, key, None, partition=found.partition)
+        if found is self.states.found.get(key):
+            self.states.found.pop(key, None)
 
 
 class AwaitedProducer:
@@ -111,7 +134,7 @@ class AwaitedProducer:
         self,
         topic: str,
         key: bytes | None,
-        value: bytes,
+        value: bytes | None,
         headers: Headers | None = None,
         *,
         partition: int | None = None,
@@ -142,8 +165,8 @@ def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
         done.set_exception(error)
 
 
-def read_states(settings: DeciderSettings) -> dict[bytes, bytes]:
+def read_states(settings: DeciderSettings) -> dict[bytes, Kept]:
     """Return the newest state under each key of the changelog."""
     with closing(TopicReader(settings, [settings.changelog])) as reader:
-        found = {m.key() or b"": m.value() for m in reader.read_to_end()}
-    return {key: value for key, value in found.items() if value is not None}
+        found = {m.key() or b"": (m.partition(), m.value()) for m in reader.read_to_end()}
+    return {key: Kept(partition, value) for key, (partition, value) in found.items() if value is not None}

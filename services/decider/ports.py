@@ -6,7 +6,7 @@ slots of a pool. A hold belongs to a decision id, so the same decision gets the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -41,6 +41,9 @@ class Reservations(Protocol):
     async def refresh(self) -> RedisView:
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
 
+    def forget(self, job_id: str) -> None:
+        """Read a job's reservations no more, until its next view. What it holds ends by itself."""
+
 
 class Outbox(Protocol):
     """Where the handler's effects go. Each method returns when the broker has acknowledged, and raises otherwise."""
@@ -54,12 +57,21 @@ class Outbox(Protocol):
     def kept(self, key: bytes) -> bytes | None:
         """Return the newest state under the key."""
 
+    def keys(self) -> Collection[bytes]:
+        """Return the keys of all states, those that belong to other deciders included."""
+
+    async def drop(self, key: bytes) -> None:
+        """Remove a state from memory and, if it is this decider's, from the changelog."""
+
 
 class Specs(Protocol):
     """The current specs."""
 
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
+
+    def has(self, pipeline_id: str, job_id: str) -> bool:
+        """Return whether the job is on the jobs topic, in this pipeline. One whose spec cannot be used counts too."""
 
     async def caught_up(self) -> None:
         """Return when every spec that was on the jobs topic at the call applies, or after a bounded wait."""

@@ -71,8 +71,8 @@ class RedisReservations:
         self._retry = retry_seconds
         self._paused_until = 0.0
         self._failing = False
-        self._asked: dict[str, None] = {}
-        self._asked_pools: set[str] = set()
+        self._asked: dict[str, str] = {}
+        """The pool of each job that was asked for."""
         self._condition = RedisView.UNREACHABLE
         self._cooldowns: dict[str, dict[str, Any]] = {}
         self._pools: dict[str, dict[str, dict[str, Any]]] = {}
@@ -86,8 +86,7 @@ class RedisReservations:
 
     async def view(self, job_id: str, pool_id: str) -> ReservationView:
         """Return what the job holds now, and what others hold in the pool."""
-        self._asked[job_id] = None
-        self._asked_pools.add(pool_id)
+        self._asked[job_id] = pool_id
         try:
             answer = await self._run("view", self._keys(job_id, pool_id), self._now(), job_id)
         except RedisUnreachable:
@@ -157,7 +156,7 @@ class RedisReservations:
 
     async def refresh(self) -> RedisView:
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
-        jobs, pools = list(self._asked), sorted(self._asked_pools)
+        jobs, pools = list(self._asked), sorted(set(self._asked.values()))
         cooldowns: dict[str, dict[str, Any]] = {}
         found: dict[str, dict[str, dict[str, Any]]] = {}
         condition = RedisView.OK
@@ -177,6 +176,10 @@ class RedisReservations:
         self._condition, self._cooldowns, self._pools = condition, cooldowns, found
         self._cached_jobs, self._cached_at = frozenset(jobs), self._clock.monotonic()
         return condition
+
+    def forget(self, job_id: str) -> None:
+        """Read a job's reservations no more, until its next view. What it holds ends by itself."""
+        self._asked.pop(job_id, None)
 
     def _now(self) -> str:
         return repr(self._clock.now().timestamp())

@@ -30,13 +30,19 @@ CATCH_UP_SECONDS = 2.0
 class SpecBook:
     """Specs by job id, and the links between jobs of one pipeline. Immutable."""
 
-    def __init__(self, specs: Iterable[JobSpec]) -> None:
+    def __init__(self, specs: Iterable[JobSpec], unusable: Iterable[str] = ()) -> None:
+        self._unusable = frozenset(unusable)
         self._specs = {spec.job_id: spec for spec in specs}
         self._links = find_links(self._specs.values())
 
     def get(self, job_id: str) -> JobSpec | None:
         """Return the job's spec, or None."""
         return self._specs.get(job_id)
+
+    def has(self, pipeline_id: str, job_id: str) -> bool:
+        """Return whether the job is on the jobs topic, in this pipeline. One whose spec cannot be used counts too."""
+        spec = self._specs.get(job_id)
+        return job_id in self._unusable if spec is None else spec.pipeline_id == pipeline_id
 
     async def caught_up(self) -> None:
         """Return at once: a book never changes."""
@@ -96,6 +102,10 @@ class CurrentSpecs:
         """Return the job's spec, or None."""
         return self._book.get(job_id)
 
+    def has(self, pipeline_id: str, job_id: str) -> bool:
+        """Return whether the job is on the jobs topic, in this pipeline. One whose spec cannot be used counts too."""
+        return self._book.has(pipeline_id, job_id)
+
     async def caught_up(self) -> None:
         """Return when a poll that started after the call has ended, or after `CATCH_UP_SECONDS`."""
         wanted = self._polls + 2  # the current poll may have started before the call
@@ -125,13 +135,13 @@ class CurrentSpecs:
         view = JobsView(self._settings, self._refused, check=engine().check)
         try:
             view.load()
-            self._book = SpecBook(view)
+            self._book = SpecBook(view, view.unusable)
             log.info("read the specs of %d jobs", len(self._book))
             self._ready.set()
             while not self._stopping.wait(self._poll_seconds):
                 changed = view.poll()
                 if changed:
-                    self._book = SpecBook(view)
+                    self._book = SpecBook(view, view.unusable)
                     log.info("specs changed: %s", ", ".join(sorted(set(changed))))
                 self._polls += 1
         finally:

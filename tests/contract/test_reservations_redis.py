@@ -118,6 +118,24 @@ def test_a_cached_view_equals_a_fresh_view(redis_url: str) -> None:
     on_redis(redis_url, body)
 
 
+def test_a_forgotten_job_is_read_no_more(redis_url: str) -> None:
+    """A removed job, and its pool, are not asked for for ever; a new view brings them back."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        for job in ("a", "b"):
+            await reservations.view(job, f"pool-{job}")
+        reservations.forget("a")
+        reservations.forget("unknown")
+        await reservations.refresh()
+        assert reservations.cached_view("a", "pool-a") is None
+        assert reservations.cached_view("b", "pool-b") is not None
+        await reservations.view("a", "pool-a")
+        await reservations.refresh()
+        assert reservations.cached_view("a", "pool-a") is not None
+
+    on_redis(redis_url, body)
+
+
 def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
     """F22: NOPERM on a reservation answers "not now", never yes."""
 

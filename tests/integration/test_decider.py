@@ -8,6 +8,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
+from tidegate.engine.state import JobState, to_wire
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision
@@ -22,6 +24,7 @@ from tidegate.events.envelope import encode, value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.runtime.kafka import TopicReader
 from tidegate.stack.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)
@@ -66,6 +69,37 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     (last,) = (d for d in decisions if d.job_id == "a" and d.sequence > shots[-1].sequence)
     assert [r.phase for r in last.observed.results] == [Phase.ACCEPTED]
     assert len(flow.read(Decision)) == 11  # repeated snapshots were decided once
+
+
+def test_the_state_of_a_removed_job_goes(flow: Flow, tmp_path: Path) -> None:
+    """Whether the decider runs or not when it is removed; added again, the job starts from an empty state."""
+
+    def states() -> set[bytes]:
+        with closing(TopicReader(flow.settings, [flow.settings.changelog])) as reader:
+            newest = {message.key(): message.value() for message in reader.read_to_end()}
+        return {key for key, value in newest.items() if value is not None}
+
+    def remove(job_id: str) -> None:
+        flow.publisher.tombstone(flow.topic(JobSpec), job_id.encode())
+
+    flow.send(job("a"), job("b"), job("c"))
+    flow.send(*[each for job_id in "abc" for each in overloaded_now(job_id, count=2)])
+    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+        flow.wait_read(Decision, 6, 60)
+        wait_for("the states of three jobs", lambda: states() == {b"a/a", b"b/b", b"c/c"})
+        remove("a")
+        wait_for("the state of a gone", lambda: states() == {b"b/b", b"c/c"})
+        assert decider.stop() == 0, decider.text()
+    remove("b")
+    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+        flow.send(snapshot(number_now() + 1, job_id="c", arrived=1, committed=1))
+        wait_for("the state of b gone", lambda: states() == {b"c/c"}, 60)
+        flow.send(job("a"))
+        flow.send(snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
+        decisions = flow.wait_read(Decision, 8, 60)
+    last = max((each for each in decisions if each.job_id == "a"), key=lambda each: each.sequence)
+    assert last.keyframe is not None, "the audit sees that the state starts over"
+    assert last.keyframe.state == to_wire(JobState.new())
 
 
 def trace_of_record(flow: Flow, shot: MetricSnapshot) -> bytes:

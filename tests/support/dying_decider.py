@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Collection
 
 from services.decider.app import run
 from services.decider.job_memory import key_of
@@ -48,6 +49,14 @@ class DyingOutbox:
     def kept(self, key: bytes) -> bytes | None:
         """Return the newest state under the key."""
         return self._inner.kept(key)
+
+    def keys(self) -> Collection[bytes]:
+        """Return the keys of all states."""
+        return self._inner.keys()
+
+    async def drop(self, key: bytes) -> None:
+        """Remove a state."""
+        await self._inner.drop(key)
 
     async def _reached(self, step: str, ours: bool) -> None:
         if not ours or step != self._step:

@@ -15,6 +15,7 @@ class FakeReservations:
         self._clock = clock
         self.condition = RedisView.REBUILDING
         self.table = MemoryReservations()
+        self.forgotten: list[str] = []
 
     async def view(self, job_id: str, pool_id: str) -> ReservationView:
         """Return what the job holds now, and what others hold in the pool."""
@@ -53,6 +54,10 @@ class FakeReservations:
     async def refresh(self) -> RedisView:
         """Return whether it can be used."""
         return self.condition
+
+    def forget(self, job_id: str) -> None:
+        """Note it; nothing is cached."""
+        self.forgotten.append(job_id)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
 from tests.support.reservations import FakeReservations
 from tidegate.engine.reservations import Answer, Hold, ReservationView
+from tidegate.engine.state import JobState, to_wire
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, RedisView
@@ -71,6 +72,14 @@ class FakeOutbox:
     def kept(self, key: bytes) -> bytes | None:
         """Return the newest state under the key."""
         return self.table.get(key)
+
+    def keys(self) -> Collection[bytes]:
+        """Return the keys of all states."""
+        return self.table.keys()
+
+    async def drop(self, key: bytes) -> None:
+        """Remove a state."""
+        del self.table[key]
 
     def _did(self, what: str) -> None:
         self.trail.append(what)
@@ -428,6 +437,59 @@ def test_a_decision_sees_the_plan_of_the_job_upstream() -> None:
     assert seen.emits is not None
     assert seen.emits.steps == grown.emits.steps
     assert during.emits is None  # nobody reads it
+
+
+def test_a_removed_job_is_forgotten_and_starts_from_scratch_if_added_again() -> None:
+    """Its state goes, late snapshots and results leave none, and the next command is newer than the last (I5)."""
+    bench = Bench(job(guards={"stabilization": {"seconds": 0}}), job("other"))
+    bench.take(*overloaded())
+    bench.take(*steady(1, rate=300, capacity=400, job_id="other"))
+    (first,) = bench.commands()
+    both = bench.specs
+    bench.handler.specs = SpecBook([job("other")])
+    asyncio.run(bench.handler.forget_removed())
+    assert set(bench.outbox.table) == set(bench.handler._live) == {key_of("other", "other")}
+    assert bench.reservations.forgotten == ["rates"]
+    late = overloaded(8)[-1]
+    bench.take(late, result(first.command_id, Phase.VERIFIED, 90))
+    assert [letter.code for letter in bench.letters()] == ["NO_JOB"]
+    assert set(bench.outbox.table) == {key_of("other", "other")}
+
+    bench.handler.specs = both
+    bench.take(*overloaded(first=100))
+    state = bench.decisions()[-7].keyframe
+    assert state is not None, "a keyframe tells the audit that the state starts from scratch"
+    assert state.state == to_wire(JobState.new())
+    assert bench.commands()[-1].epoch > first.epoch
+
+
+def test_a_job_that_changes_its_pipeline_leaves_no_state_behind() -> None:
+    """Its state in the new pipeline is another one."""
+    bench = Bench()
+    bench.take(snapshot(1))
+    bench.handler.specs = SpecBook([job("rates", pipeline_id="shop")])
+    bench.take(snapshot(2, pipeline_id="shop"))
+    asyncio.run(bench.handler.forget_removed())
+    assert set(bench.outbox.table) == {key_of("shop", "rates")}
+
+
+def test_a_job_is_not_forgotten_because_its_spec_is_new_or_cannot_be_used() -> None:
+    """A decider that lacks a policy, or has not read the newest spec yet, does not forget what was learned."""
+    bench = Bench()
+    bench.take(snapshot(1))
+    for book in (SpecBook([], unusable=["rates"]), Declared(job())):
+        bench.handler.specs = book
+        asyncio.run(bench.handler.forget_removed())
+        assert set(bench.outbox.table) == {key_of("rates", "rates")}
+
+
+def test_unknown_jobs_leave_no_trace_in_memory() -> None:
+    """Somebody may send snapshots under ever new names."""
+    bench = Bench(limit=1)
+    for n in range(20):
+        bench.clock.at += timedelta(minutes=2)
+        bench.take(snapshot(n, job_id=f"ghost-{n}"))
+    assert len(bench.handler._warned) == 1
 
 
 def test_an_unreadable_state_starts_from_scratch() -> None:

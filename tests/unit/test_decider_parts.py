@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.decider.app import headers_of
-from services.decider.outbox import KafkaOutbox, States
+from services.decider.outbox import KafkaOutbox, Kept, States
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
 from services.decider.watchdog import StallDetector
@@ -116,21 +116,21 @@ def test_states_are_read_once_for_all_lanes() -> None:
     """Lanes that start together share one read of the states; a revocation during the read causes another one."""
     reads: list[int] = []
 
-    def read() -> dict[bytes, bytes]:
+    def read() -> dict[bytes, Kept]:
         reads.append(len(reads))
         if reads == [0, 1]:
             states.forget()
-        return {b"a/a": b"%d" % reads[-1]}
+        return {b"a/a": Kept(0, b"%d" % reads[-1])}
 
     async def all_lanes() -> None:
         await asyncio.gather(*[states.ready() for _ in range(4)])
 
     async def play() -> None:
         await all_lanes()
-        assert (reads, states.found) == ([0], {b"a/a": b"0"})
+        assert (reads, states.found) == ([0], {b"a/a": Kept(0, b"0")})
         states.forget()
         await all_lanes()
-        assert (reads, states.found) == ([0, 1, 2], {b"a/a": b"2"})
+        assert (reads, states.found) == ([0, 1, 2], {b"a/a": Kept(0, b"2")})
 
     states = States(read)
     asyncio.run(play())
@@ -140,21 +140,40 @@ class SmallTopics:
     """A producer whose topics accept records of up to 2,000 bytes."""
 
     def __init__(self) -> None:
-        self.values: list[bytes] = []
+        self.values: list[bytes | None] = []
 
     async def send(
         self,
         topic: str,
         key: bytes | None,
-        value: bytes,
+        value: bytes | None,
         headers: Headers | None = None,
         *,
         partition: int | None = None,
     ) -> None:
         """Keep the value, or raise `TooLarge`."""
-        if len(value) > 2000:
+        if len(value or b"") > 2000:
             raise TooLarge(f"{topic} key {key!r} partition {partition}: {headers}")
         self.values.append(value)
+
+
+def test_only_the_owner_removes_a_state_from_the_changelog() -> None:
+    """Another decider's state leaves memory alone; after a revocation nothing is ours, and a newer state stays."""
+    producer = SmallTopics()
+    outbox = KafkaOutbox(DeciderSettings(), producer)
+
+    async def play() -> None:
+        for partition in (0, 1):
+            await outbox.keep(partition, b"p/%d" % partition, b"state")
+        outbox.states.owned = {1}
+        await asyncio.gather(*[outbox.drop(b"p/%d" % partition) for partition in (0, 1)])
+        assert (list(outbox.keys()), producer.values) == ([], [b"state", b"state", None])
+        await outbox.keep(1, b"p/1", b"state")
+        outbox.states.forget()
+        await outbox.drop(b"p/1")
+        assert (outbox.kept(b"p/1"), producer.values[3:]) == (None, [b"state"])
+
+    asyncio.run(play())
 
 
 def test_a_dead_letter_that_is_too_large_goes_without_its_bytes() -> None:

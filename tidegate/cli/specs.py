@@ -156,8 +156,8 @@ def remove(
 ) -> None:
     """Remove a job from Tidegate without stopping it.
 
-    The job keeps running at its size, and its recorded events stay. To stop it as well, first apply its spec with
-    `running: false`.
+    The job keeps running at its size, and its recorded events stay. What the decider has learned of it is forgotten. To
+    stop it as well, first apply its spec with `running: false`.
 
     Example:  tidegate remove rates --yes
     """

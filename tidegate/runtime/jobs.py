@@ -34,6 +34,8 @@ class JobsView:
         self._on_unreadable = on_unreadable
         self._check = check
         self._specs: dict[str, JobSpec] = {}
+        self.unusable: set[str] = set()
+        """Keys of the topic under which the newest record is a spec that cannot be used."""
 
     def load(self, silence_seconds: float = 60.0) -> None:
         """Read the topic to its end; raise `TimeoutError` if for so long nothing more comes."""
@@ -62,17 +64,22 @@ class JobsView:
         self._reader.close()
 
     def _take(self, record: ConsumedRecord) -> str | None:
+        job_id = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
-            job_id = (record.key or b"").decode("utf-8", "replace")
-            return job_id if self._specs.pop(job_id, None) else None
+            was_here = job_id in self.unusable or job_id in self._specs
+            self.unusable.discard(job_id)
+            self._specs.pop(job_id, None)
+            return job_id if was_here else None
         try:
             spec = self._read(record)
         except Unreadable as error:
-            with about(job_id=(record.key or b"").decode("utf-8", "replace")):
+            self.unusable.add(job_id)
+            with about(job_id=job_id):
                 log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
             if self._on_unreadable:
                 self._on_unreadable(record, error)
             return None
+        self.unusable.discard(job_id)
         known = self._specs.get(spec.job_id)
         if known is not None and spec.version < known.version:
             text = "job %s: ignored version %d, which came after version %d"
