@@ -51,6 +51,20 @@ def next_version(wanted: JobSpec, present: JobSpec | None) -> JobSpec | None:
     return None if same else new
 
 
+def refused_move(wanted: JobSpec, present: JobSpec | None) -> str | None:
+    """Return why a spec may not become the next version: it names another cluster, and the job is meant to run.
+
+    Returns None if nothing is wrong with that. The cluster that a job runs on could not be asked to stop it any more.
+    """
+    moved = [] if present is None else wanted.application.moved_from(present.application.cluster)
+    if present is None or not present.running or not moved:
+        return None
+    return (
+        f"{'; '.join(moved)}: a job does not change its cluster while it runs. First apply version {present.version}"
+        " with running: false and wait until the job has stopped"
+    )
+
+
 def differences(now: JobSpec, new: JobSpec) -> list[str]:
     """Return the differences between two versions, a line per field: `+` added, `-` removed, `~` changed."""
     before, after = dict(_leaves(now.model_dump(mode="json"))), dict(_leaves(new.model_dump(mode="json")))

@@ -9,11 +9,14 @@ import threading
 from dataclasses import dataclass, field
 
 from tidegate.events.command import CommandKind
+from tidegate.events.job import CLUSTER_FIELDS
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
 _SUBMITTED = frozenset({Phase.RUNNING, Phase.SWITCHING})
+_ON_ITS_CLUSTER = frozenset({Phase.STARTING, Phase.RESIZING, Phase.WARMING})
+"""Phases whose results tell on which cluster the job runs from then on."""
 ENDED_KEPT = 100_000
 """How many ended commands are remembered. An older one has expired and is refused for that reason."""
 
@@ -29,6 +32,8 @@ class JobLog:
     incarnation: str | None = None
     submissions: list[str] = field(default_factory=list)
     """Driver ids submitted since the job was last known to be stopped or handed over, oldest first."""
+    cluster: dict[str, str] | None = None
+    """Where it was started or resized last, as `Application.cluster`; None if it was stopped since, or unknown."""
     stopped: ActionResult | None = None
     """The newest result of phase `stopped`, until another driver is submitted."""
 
@@ -92,11 +97,15 @@ class CommandLog:
         if result.phase is Phase.STOPPED:
             job.submissions.clear()
             job.stopped = result
+            job.cluster = None
         elif result.phase in _SUBMITTED and result.submission_id and result.submission_id not in job.submissions:
             job.submissions.append(result.submission_id)
             job.stopped = None
         elif result.phase in _GOOD and result.way is Way.HANDOVER and result.submission_id:
             job.submissions[:] = [result.submission_id]  # the other one has ended
+        if result.phase in _ON_ITS_CLUSTER:
+            where = {name: str(result.details[name]) for name in CLUSTER_FIELDS if name in result.details}
+            job.cluster = where or job.cluster
         if result.phase in _GOOD and result.kind is not CommandKind.STOP:
             job.last_good = result.parallelism
             job.incarnation = result.incarnation or job.incarnation

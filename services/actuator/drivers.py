@@ -59,6 +59,8 @@ class JobDrivers:
     control: Control
     log: CommandLog
     files: Files = WITHOUT_OPTIONS
+    before: JobDrivers | None = None
+    """Those on the cluster where the job was started last, if its spec names another one."""
     _gone: set[str] = field(init=False, default_factory=set)
     """Drivers that were seen to have ended, which never changes."""
 

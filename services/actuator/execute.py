@@ -10,6 +10,7 @@ from functools import partial
 
 from services.actuator.actions.announce import announce
 from services.actuator.actions.find import find
+from services.actuator.actions.moved import ENDED_BY_MOVE, where_it_ran
 from services.actuator.actions.resize import resize
 from services.actuator.actions.resume import resume as resume_first
 from services.actuator.actions.retire import retire
@@ -96,20 +97,31 @@ class CommandRunner:
         last_good = self.log.job(command.job_id).last_good or command.from_parallelism or None
         state = resume(command, last_good, self.log.results(command.command_id))
         taken_over = state.phase is not None
-        if spec is None or not taken_over:
-            outcome = _ORPHANED if taken_over else self._admit(command, spec)
-            state = self._record(command, state, outcome, trace_id)
-        if spec is None:
+        cluster = self._former_cluster(spec)
+        if not taken_over:
+            state = self._record(command, state, self._admit(command, spec), trace_id)
+        elif spec is None or (cluster is not None and state.phase is not Phase.ACCEPTED):
+            state = self._record(command, state, _ORPHANED if spec is None else ENDED_BY_MOVE, trace_id)
+        if spec is None or next_action(state) is Action.NOTHING:
             return state.phase
-        control = self.control(spec)
-        fence = JobFence(self.fence, control, spec.job_id, command.epoch, self.owner)
+        drivers = self._drivers(spec)
+        if cluster is not None:
+            drivers.before = self._drivers(where_it_ran(spec, cluster))
+        fence = JobFence(self.fence, drivers.control, spec.job_id, command.epoch, self.owner)
         task = Task(command, spec, self.clock, fence, cancelled, self.files)
-        drivers = JobDrivers(spec, self.backends[spec.application.backend], control, self.log, self.files)
         while next_action(state) is not Action.NOTHING:
             outcome = self._perform(state, task, drivers, taken_over=taken_over)
             taken_over = False
             state = self._record(command, state, outcome, trace_id)
         return state.phase
+
+    def _former_cluster(self, spec: JobSpec | None) -> Mapping[str, str] | None:
+        """Return the cluster where the job was started last, if its spec names another one and it was not stopped."""
+        cluster = None if spec is None else self.log.job(spec.job_id).cluster
+        return None if spec is None or cluster == spec.application.cluster else cluster
+
+    def _drivers(self, spec: JobSpec) -> JobDrivers:
+        return JobDrivers(spec, self.backends[spec.application.backend], self.control(spec), self.log, self.files)
 
     def _admit(self, command: ScalingCommand, spec: JobSpec | None) -> ActionOutcome:
         epoch = self.log.job(command.job_id).epoch

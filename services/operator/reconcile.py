@@ -20,7 +20,7 @@ from services.operator.status import Condition, healthy, status_of
 from tidegate.events.job import JobSpec, ManualScale, SpecChange
 from tidegate.events.snapshot import ClusterState
 from tidegate.fleet.fleet import FleetJob
-from tidegate.operate import differences, next_version
+from tidegate.operate import differences, next_version, refused_move
 from tidegate.specfields import SpecProblem, read_spec
 
 
@@ -47,6 +47,8 @@ def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: d
         ours = present is not None and "appliedSpec" in sj.status
         return ObjectPlan(remove=sj.held and ours, release=sj.held)
     wanted, problems = _read(sj)
+    if wanted is not None and (moved := refused_move(wanted, present)) is not None:
+        wanted, problems = None, [SpecProblem(("application",), moved)]
     base = wanted if wanted is not None and (sj.changed or present is None) else present
     if base is not None and sj.request is not None:
         base = base.model_copy(update={"manual": _request(sj, present, now)})

@@ -138,6 +138,22 @@ def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
     assert second.change.reason == "more load"
 
 
+def test_a_job_does_not_change_its_cluster_while_it_runs(cli: Cli, file: Path, tmp_path: Path) -> None:
+    """The file is refused as a whole, with field and values; once the job is to stop, it may name another cluster."""
+    cli("apply", str(file))
+    elsewhere = SPEC.application.model_copy(update={"master": "spark://elsewhere:7077"})
+    moved = tmp_path / "moved.json"
+    moved.write_bytes(value_of(SPEC.model_copy(update={"application": elsewhere})))
+    for dry in ([], ["--dry-run"]):
+        said = cli("apply", str(moved), *dry, code=2)
+        assert f"application.master: {SPEC.application.master} -> spark://elsewhere:7077" in " ".join(said.split())
+    assert cli.spec().version == 1
+    file.write_bytes(value_of(SPEC.model_copy(update={"running": False})))
+    cli("apply", str(file))
+    cli("apply", str(moved))
+    assert (cli.spec().running, cli.spec().application.master) == (True, "spark://elsewhere:7077")
+
+
 def test_a_job_is_paused_resumed_and_removed(cli: Cli, file: Path) -> None:
     """Pausing and resuming publish new versions; a removed job is gone from the jobs topic."""
     cli("apply", str(file))

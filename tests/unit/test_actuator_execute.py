@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from services.actuator.actions import verify
+from services.actuator.actions.moved import where_it_ran
 from services.actuator.backends import DriverState
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.execute import CommandRunner
@@ -18,7 +20,8 @@ from tests.support.command_log import command_log
 from tests.support.events import START, command
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_world import Died, FakeWorld, Waiting
-from tidegate.events.command import CommandKind
+from tidegate.events.command import CommandKind, ScalingCommand
+from tidegate.events.job import Application, JobSpec, KubernetesPods
 from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.launcher.control import Control, Token
 from tidegate.remote.files import Files
@@ -113,28 +116,117 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
     assert not failures
 
 
-def test_a_driver_on_a_cluster_that_the_spec_no_longer_names_is_asked_to_stop(world: FakeWorld) -> None:
-    """Nobody can tell that it runs, if it is idle; it must end before the driver on the other cluster writes (I4)."""
+@dataclass
+class Moved:
+    """The job runs on one cluster, and its spec names another one."""
+
+    world: FakeWorld
+    other: FakeCluster
+
+    @property
+    def spec(self) -> JobSpec:
+        """The new spec."""
+        application = self.world.spec.application
+        moved = {"backend": "yarn", "master": "yarn", "rest_url": "http://rm:8088", "master_ui_url": None}
+        return self.world.spec.model_copy(update={"application": application.model_copy(update=moved)})
+
+    def carry(self, of: ScalingCommand) -> Phase | None:
+        """Carry out a command as another actuator that has the new spec."""
+        clusters = {"standalone": self.world, "yarn": self.other}
+        runner = CommandRunner(self.world, command_log(self.world.topic), self.world, clusters, self.world.publish, "b")
+        return runner.run(of, self.spec, Waiting(self.world))
+
+
+@pytest.fixture
+def moved(world: FakeWorld) -> Moved:
+    """A job that runs, and whose spec then names another cluster."""
     world.start()
-    world.works = lambda _size: False
-    other = FakeCluster(world.folder)
-    moved = {"backend": "yarn", "master": "yarn", "rest_url": "http://rm:8088"}
-    spec = world.spec.model_copy(update={"application": world.spec.application.model_copy(update=moved)})
-    clusters = {"standalone": world, "yarn": other}
-    runner = CommandRunner(world, command_log(world.topic), world, clusters, world.publish, owner="a")
-    markers = []
+    return Moved(world, FakeCluster(world.folder))
 
-    def look(result: ActionResult) -> None:
-        if result.phase is Phase.STARTING:
-            markers.append(world.control.stop_marker())
 
-    world.on_result = look
-    runner.run(command(), spec, Waiting(world))
-    (first,) = world.drivers
-    assert other.drivers
-    assert markers[0] is not None
-    assert markers[0][0] > world.tokens[first], "it was asked before the other one was submitted"
-    assert world.drivers[first] is DriverState.ENDED
+@pytest.mark.parametrize("kind", list(CommandKind))
+def test_a_job_that_runs_on_another_cluster_is_left_alone(moved: Moved, kind: CommandKind) -> None:
+    """Two drivers must not write to one checkpoint (I4): the refusal names the fields, and what to do."""
+    world, asked_before = moved.world, moved.world.control.stop_marker()
+    assert moved.carry(command(kind, to=0 if kind is CommandKind.STOP else 4)) is Phase.REJECTED
+    last = world.topic[-1]
+    assert last.code == "OTHER_CLUSTER"
+    assert "application.master: spark://127.0.0.1:7077 -> yarn" in last.sentence
+    assert "running: false" in last.sentence
+    assert not moved.other.drivers
+    assert world.control.stop_marker() == asked_before
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+    assert world.carry(command(epoch=8, command_id="back")) is Phase.VERIFIED, "with the old spec all goes on"
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"backend": "standalone", "rest_url": "http://m:6066", "master_ui_url": "http://m:8080"},
+        {"backend": "yarn", "rest_url": "http://rm:8088"},
+        {"backend": "local", "master": "local[2]"},
+        {"backend": "kubernetes", "kubernetes": KubernetesPods(namespace="jobs", image="spark")},
+    ],
+    ids=lambda elsewhere: str(elsewhere["backend"]),
+)
+def test_the_cluster_that_the_results_name_can_be_asked(world: FakeWorld, elsewhere: dict[str, Any]) -> None:
+    """Whatever cluster the spec names now, the one of the results has a whole spec again."""
+    places = {"script": "/r.py", "checkpoint_location": "/ck", "event_log_dir": "/events", "control_dir": "/control"}
+    there = Application.model_validate(places | elsewhere)
+    assert where_it_ran(world.spec, there.cluster).application.cluster == there.cluster
+    here = world.spec.model_copy(update={"application": there})
+    found = where_it_ran(here, world.spec.application.cluster).application
+    assert found.cluster == world.spec.application.cluster
+    assert found.kubernetes is None
+
+
+def test_a_change_in_place_tells_on_which_cluster_the_job_runs(moved: Moved) -> None:
+    """The result of the start may be gone: Kafka keeps results for 30 days, and older versions did not say it."""
+    world = moved.world
+    world.resizable = True
+    world.topic = [r.model_copy(update={"details": {}}) if r.phase is Phase.STARTING else r for r in world.topic]
+    facts = world.control.running(Token(1, 1))
+    assert facts is not None
+    world.control.write_running(Token(1, 1), {**facts, "max_parallelism": 8, "executor_cores": 1})
+    assert world.carry(command(command_id="in place")) is Phase.VERIFIED
+    assert "resizing" in world.phases("in place")
+    assert moved.carry(command(epoch=8)) is Phase.REJECTED
+    assert world.topic[-1].code == "OTHER_CLUSTER"
+
+
+def test_a_job_that_has_ended_starts_on_another_cluster(moved: Moved) -> None:
+    """The cluster on which it ran is asked: nobody runs there any more."""
+    moved.world.drivers["driver-1-0"] = DriverState.ENDED
+    moved.carry(command(CommandKind.START))
+    assert moved.other.drivers
+    assert moved.world.topic[-1].code != "OTHER_CLUSTER"
+
+
+def test_a_job_that_was_stopped_starts_on_another_cluster_though_the_first_is_gone(moved: Moved) -> None:
+    """The results say that it was stopped, so the cluster on which it ran is not asked."""
+    assert moved.world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
+    moved.world.down_until = float("inf")
+    moved.carry(command(CommandKind.START, epoch=8, command_id="on the other one"))
+    assert moved.other.drivers
+
+
+def test_a_cluster_that_does_not_answer_keeps_the_job_from_another_one(moved: Moved) -> None:
+    """Nobody can tell whether it still runs there (F29, I4)."""
+    moved.world.down_until = float("inf")
+    assert moved.carry(command(CommandKind.START)) is Phase.FAILED
+    assert moved.world.topic[-1].code == "STOP_FAILED"
+    assert not moved.other.drivers
+
+
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.STARTING, Phase.RUNNING])
+def test_a_command_does_not_continue_on_another_cluster(moved: Moved, phase: Phase) -> None:
+    """The spec was changed while the actuator was down: what the command has changed is on the first cluster (I4)."""
+    moved.world.die_at = ("after", phase)
+    with pytest.raises(Died):
+        moved.world.carry(command())
+    assert moved.carry(command()) is Phase.FAILED
+    assert moved.world.topic[-1].code == "OTHER_CLUSTER"
+    assert not moved.other.drivers
 
 
 @pytest.mark.parametrize(

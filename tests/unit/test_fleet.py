@@ -17,7 +17,7 @@ from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
 from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
-from tidegate.operate import SpecRefused, publish, with_mode, with_size
+from tidegate.operate import SpecRefused, publish, refused_move, with_mode, with_size
 from tidegate.runtime.settings import ServiceSettings
 
 NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
@@ -188,6 +188,20 @@ def test_the_next_version_says_who_asked_for_it_and_only_that_one() -> None:
     assert (again.version, again.change) == (3, None)
     assert again.manual is not None
     assert (again.manual.parallelism, again.manual.reason) == (6, "launch day")
+
+
+def test_a_job_keeps_its_cluster_while_it_is_meant_to_run() -> None:
+    """The refusal names the fields with both values, and what to do; a job that is to stop, or is new, may move."""
+    here, elsewhere = job(), {"master": "spark://elsewhere:7077", "rest_url": "http://elsewhere:6066"}
+    there = here.model_copy(update={"application": here.application.model_copy(update=elsewhere)})
+    said = refused_move(there, here.model_copy(update={"version": 7}))
+    assert said is not None
+    assert "application.master: spark://127.0.0.1:7077 -> spark://elsewhere:7077" in said
+    assert "application.rest_url: none -> http://elsewhere:6066" in said
+    assert "version 7 with running: false" in said
+    assert refused_move(there, None) is None
+    assert refused_move(there, job(running=False)) is None
+    assert refused_move(job(executor_cores=2, min_parallelism=2), here) is None
 
 
 def test_a_spec_that_the_engine_refuses_is_not_published() -> None:

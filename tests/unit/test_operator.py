@@ -163,6 +163,25 @@ def test_a_wrong_spec_is_named_and_disturbs_nobody(world: World) -> None:
     assert world.jobs.published[-1].scaling.policy == "hpa"
 
 
+def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
+    """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
+    application = {**FIELDS["application"], "master": "spark://elsewhere:7077"}
+    world.cluster.apply("rates", {**FIELDS, "application": application})
+    world.cluster.apply("other", FIELDS)
+    world.turn()
+    status, _, message = world.condition("Accepted")
+    assert status == "False"
+    assert "application.master: spark://127.0.0.1:7077 -> spark://elsewhere:7077" in message
+    assert message.endswith("Version 1 stays in force.")
+    assert [(spec.job_id, spec.version) for spec in world.jobs.published] == [("rates", 1), ("other", 1)]
+    world.cluster.apply("rates", {**FIELDS, "running": False})
+    world.turn()
+    world.cluster.apply("rates", {**FIELDS, "running": True, "application": application})
+    world.turn()
+    assert world.condition("Accepted")[0] == "True"
+    assert world.jobs.published[-1].application.master == "spark://elsewhere:7077"
+
+
 def test_a_wrong_spec_of_a_new_job_starts_nothing() -> None:
     """There is no job, and the condition says so."""
     world = World()

@@ -20,7 +20,7 @@ from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
 from tidegate.events.job import JobSpec, Mode, SpecChange
-from tidegate.operate import differences, next_version, publish, with_mode, with_size
+from tidegate.operate import SpecRefused, differences, next_version, publish, refused_move, with_mode, with_size
 from tidegate.remote.files import Files, FilesError
 from tidegate.terminal import size, stdout
 
@@ -44,7 +44,7 @@ def apply(
 
     A spec says what to run and how to scale it; deploy/examples/job.yaml is a commented example. The whole file is
     checked before anything is published, and each changed field is shown. The version is set automatically. Applying an
-    unchanged spec does nothing.
+    unchanged spec does nothing. A job that is meant to run keeps its cluster: to move it, stop it first.
 
     Example:  tidegate apply job.yaml --dry-run
               tidegate apply job.yaml --reason "twice the load on Sunday"
@@ -60,6 +60,8 @@ def apply(
     changed = []
     for spec in wanted:
         now = present.get(spec.job_id)
+        if (moved := refused_move(spec, now)) is not None:
+            raise SpecRefused(f"{spec.job_id}: {moved}")
         new = next_version(spec, now)
         _show_change(now, new)
         show_unreadable(spec, Files(settings.files))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
@@ -34,6 +35,9 @@ _MASTERS = {
     "kubernetes": "k8s://https://kubernetes.default.svc",
     "yarn": "yarn",
 }
+
+CLUSTER_FIELDS: Final[tuple[str, ...]] = ("backend", "master", "rest_url", "master_ui_url", "kubernetes.namespace")
+"""Fields of an application that say on which cluster the job runs."""
 
 _NOT_STARTED_WITH = {"rescale", "stop_deadline_seconds", "start_deadline_seconds"}
 """Fields of an application that only say how it is changed."""
@@ -222,6 +226,24 @@ class Application(Wire):
         if self.backend == "yarn":
             return f"yarn:{self.rest_url}"
         return self.master_ui_url if self.kubernetes is None else f"kubernetes:{self.kubernetes.namespace}"
+
+    @property
+    def cluster(self) -> dict[str, str]:
+        """The values of `CLUSTER_FIELDS`, but for those that are absent.
+
+        A driver can be found and ended only there, so they stay as they are while it runs.
+        """
+        namespace = None if self.kubernetes is None else self.kubernetes.namespace
+        values = (self.backend, self.master, self.rest_url, self.master_ui_url, namespace)
+        return {name: value for name, value in zip(CLUSTER_FIELDS, values, strict=True) if value is not None}
+
+    def moved_from(self, cluster: Mapping[str, str]) -> list[str]:
+        """Return what differs from another `cluster`: a line per field, with the value there and the one here."""
+        return [
+            f"application.{name}: {cluster.get(name, 'none')} -> {self.cluster.get(name, 'none')}"
+            for name in CLUSTER_FIELDS
+            if cluster.get(name) != self.cluster.get(name)
+        ]
 
     @property
     def control_place(self) -> str:

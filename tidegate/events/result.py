@@ -62,6 +62,7 @@ They are what `services/actuator/machine.py` allows: its property test compares 
 
 
 CHECKPOINT_ELSEWHERE: Final = "CHECKPOINT_ELSEWHERE"
+OTHER_CLUSTER: Final = "OTHER_CLUSTER"
 FIRST_BATCH: Final = "FIRST_BATCH"
 GRANTED_FEWER: Final = "GRANTED_FEWER"
 
@@ -76,6 +77,7 @@ CODES: dict[str, str] = {
     "NO_BACKEND": "this actuator has no backend of the kind that the spec names",
     "ALREADY_RUNNING": "the command is a start, and the job already runs",
     "FOREIGN_DRIVER": "the job runs in an application that Tidegate did not start",
+    OTHER_CLUSTER: "the job runs, or the command began, on another cluster than the spec names",
     "UNREADABLE_CHECKPOINT": "the actuator cannot read the job's checkpoint location or control directory",
     "BROKEN_FILES": "the job's control directory or checkpoint cannot be used",
     "OUTFENCED": "a newer command or another actuator holds the job's fence",

@@ -3,6 +3,8 @@
 No driver of the job is alive as far as anybody can tell. But the spec may name another cluster than the one on which a
 driver runs, or a master may have lost its state. So every older run is asked to stop all the same: a driver looks for
 that ten times a second, wherever it runs, and the new one needs seconds to arrive.
+
+The result says on which cluster the run is started (`actions/moved.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
+from tidegate.events.wire import Scalar
 
 
 def announce(task: Task, drivers: JobDrivers) -> ActionOutcome:
@@ -18,5 +21,6 @@ def announce(task: Task, drivers: JobDrivers) -> ActionOutcome:
     if task.command.kind is CommandKind.STOP:
         return ActionOutcome(ActionEvent.DONE, "The job is stopped.")
     token = task.fence.hold()
+    cluster: dict[str, Scalar] = {**task.spec.application.cluster}
     drivers.request_stop(token, task.command.command_id)
-    return ActionOutcome(ActionEvent.ANNOUNCED, f"Run {token} may start.", run=token.run)
+    return ActionOutcome(ActionEvent.ANNOUNCED, f"Run {token} may start.", details=cluster, run=token.run)

@@ -6,6 +6,7 @@ A command may have expired since it was accepted, because the actuator was down:
 from __future__ import annotations
 
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
+from services.actuator.actions.moved import refuse_moved
 from services.actuator.admission import expired
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -36,6 +37,9 @@ def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
 
 
 def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
+    moved = refuse_moved(drivers)
+    if moved is not None:
+        return moved
     kind, live = task.command.kind, drivers.live()
     mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     newest = live[-1].submission_id if live else None
