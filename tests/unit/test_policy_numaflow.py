@@ -16,6 +16,7 @@ from tidegate.engine.plan import ZeroPolicy
 from tidegate.engine.state import Slice
 from tidegate.events.decision import Evidence, Neighbour
 from tidegate.lab.simulate import EngineDecider
+from tidegate.policies import numaflow
 from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_pressure import MAX_SUMS, DownstreamLag, remember
 
@@ -225,6 +226,23 @@ def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
     assert propose("numaflow", pressed()).code == "NUMAFLOW_DIRECT_PRESSURE"
     assert propose("numaflow", pressed()).size == 3
     assert propose("numaflow", pressed(lag=21_599)).size == 6
+
+
+def test_jobs_in_a_circle_hold_each_other_down() -> None:
+    """Both are full and need more slots, and each gives some up for the other: Numaflow's rule, told on its page."""
+    sizes = {"a": 4, "b": 4}
+    for _ in range(5):
+        for job_id, other in (("a", "b"), ("b", "a")):
+            full = [
+                Neighbour(other, upstream=upstream, topics=("t",), evidence=Evidence(lag_records=30_000))
+                for upstream in (True, False)
+            ]
+            proposal = propose("numaflow", case(lagging(30_000), current=sizes[job_id], neighbours=full))
+            assert proposal.code == "NUMAFLOW_DIRECT_PRESSURE"
+            assert propose("numaflow", case(lagging(30_000), current=sizes[job_id])).size > sizes[job_id]
+            sizes[job_id] = proposal.size
+    assert sizes == {"a": 1, "b": 1}
+    assert "in a circle" in str(numaflow.__doc__)
 
 
 def test_back_pressure_further_down_holds_the_size() -> None:

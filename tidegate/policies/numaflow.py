@@ -21,6 +21,10 @@ The job does not scale up at its rate limit or under back pressure. Back pressur
 downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
 even gives up a slot.
 
+Jobs that feed each other in a circle are downstream of each other. Once all of them are full, each gives up its slots
+for the next one, down to its minimum, and none grows again by itself: that is Numaflow's rule. Choose another policy
+for such jobs, or get them out of it with `tidegate scale` and `tidegate pause`.
+
 With `min_parallelism: 0` the job is stopped once nothing was processed and nothing waits over the whole lookback. A
 source then starts every `zero_replica_sleep_seconds` to look for records, although Tidegate knows the end offsets: that
 is Numaflow's rule. A `udf` starts as soon as records wait. Both start with one slot. An open window in `cron` whose
