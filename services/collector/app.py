@@ -138,7 +138,7 @@ class Collector:
         }
 
         async def assemble(where: str, url: str | None, specs: list[JobSpec]) -> None:
-            ends, observed_at = await kafka
+            offsets = await kafka
             master = await masters[url] if url is not None else None
             readings = await logs[where]
             untold = {
@@ -154,7 +154,7 @@ class Collector:
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
                 app_id = self._app_ids.get(spec.job_id)
                 cluster = None if master is None else master.of(spec)
-                seen = SourceAnswers(sequence, observed_at, ends, reading, cluster, app_id, checkpoint)
+                seen = SourceAnswers(sequence, offsets, reading, cluster, app_id, checkpoint)
                 made.append((self._made(spec, seen), None))
             self.deliveries.put(made)
 

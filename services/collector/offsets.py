@@ -1,16 +1,22 @@
-"""End offsets and partitions of the jobs' topics, read from Kafka for all jobs at once.
+"""End offsets, first offsets and partitions of the jobs' topics, read from Kafka for all jobs at once.
 
 The engine computes lag (end offset minus committed offset) and arrival rate (growth of the end offsets). Spark's own
 figures are not used: without `maxOffsetsPerTrigger` its lag is always 0, and its input rate counts records taken, not
 records that arrived. A recreated topic has lower end offsets than before, and a topic with added partitions has more
 of them; both are reported as they are.
+
+The first offset of a partition rises when retention, or somebody's request, removes records. That is rare, and asking
+takes as long as for the end offsets. So each topic is asked for it about twice a minute, and not too many topics at
+once. In between, the known ones hold: they are lower bounds.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
+from math import inf
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -20,9 +26,16 @@ from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
-EndOffsets = Mapping[str, tuple[int | None, ...]]
-"""Topic to the end offset of each partition; None for an unreadable partition. Topics that do not exist, or that the
-broker cannot describe, are left out."""
+TopicOffsets = Mapping[str, tuple[int | None, ...]]
+"""Topic to an offset of each partition; None for an unreadable partition. Topics that do not exist, or that the broker
+cannot describe, are left out."""
+
+FIRST_SECONDS = 30.0
+"""How long the first offsets of a topic hold."""
+FIRST_PARTITIONS = 2000
+"""Of about so many partitions the first offsets are asked at once."""
+FORGET_SECONDS = 3600.0
+"""After this long without being asked about it, a topic is forgotten."""
 
 
 class KafkaOffsets:
@@ -32,8 +45,11 @@ class KafkaOffsets:
         self._timeout = timeout_seconds
         self._admin = AdminClient({**settings.kafka(), "socket.timeout.ms": max(1000, int(timeout_seconds * 1000))})
         self._complained: set[str] = set()
+        self._firsts: dict[str, dict[int, int]] = {}
+        self._asked_at: dict[str, float] = {}
+        """When the first offsets of each topic were asked, by the monotonic clock."""
 
-    def end_offsets(self, topics: Collection[str]) -> EndOffsets:
+    def end_offsets(self, topics: Collection[str]) -> TopicOffsets:
         """Return the end offsets of `topics` with two requests, however many topics there are.
 
         Raises `KafkaException` if the broker does not answer in time.
@@ -43,16 +59,38 @@ class KafkaOffsets:
             return {}
         partitions = self._partitions(sorted(topics))
         asked = [TopicPartition(t, p) for t, led in partitions.items() for p, has_leader in led.items() if has_leader]
-        ends: dict[tuple[str, int], int] = {}
-        if asked:
-            futures = self._admin.list_offsets(
-                {partition: OffsetSpec.latest() for partition in asked},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,  # the log's end, open transactions included
-                request_timeout=self._timeout,
-            )
-            for partition, result in self._results(futures.items()):
-                ends[partition.topic, partition.partition] = result.offset
+        ends = self._offsets(asked, OffsetSpec.latest())
         return {topic: tuple(ends.get((topic, p)) for p in range(len(led))) for topic, led in partitions.items()}
+
+    def first_offsets(self, ends: TopicOffsets) -> TopicOffsets:
+        """Return the first offsets of topics whose end offsets are given, as far as they are known.
+
+        They may be half a minute old. Raises `KafkaException` if the broker does not answer in time.
+        """
+        now, asked = time.monotonic(), list[TopicPartition]()
+        due = [topic for topic in ends if now - self._asked_at.get(topic, -inf) >= FIRST_SECONDS]
+        for topic in sorted(due, key=lambda topic: self._asked_at.get(topic, -inf)):
+            if len(asked) < FIRST_PARTITIONS:
+                asked += [TopicPartition(topic, p) for p, end in enumerate(ends[topic]) if end is not None]
+                self._asked_at[topic] = now
+        for (topic, partition), offset in self._offsets(asked, OffsetSpec.earliest()).items():
+            self._firsts.setdefault(topic, {})[partition] = offset
+        for topic in [topic for topic, at in self._asked_at.items() if now - at > FORGET_SECONDS]:
+            del self._asked_at[topic]
+            self._firsts.pop(topic, None)
+        known = {topic: self._firsts[topic] for topic in ends if topic in self._firsts}
+        return {topic: tuple(map(firsts.get, range(len(ends[topic])))) for topic, firsts in known.items()}
+
+    def _offsets(self, asked: list[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        if not asked:
+            return {}
+        futures = self._admin.list_offsets(
+            dict.fromkeys(asked, spec),
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,  # the log's end, open transactions included
+            request_timeout=self._timeout,
+        )
+        answers = self._results(futures.items())
+        return {(partition.topic, partition.partition): result.offset for partition, result in answers}
 
     def _partitions(self, topics: list[str]) -> dict[str, dict[int, bool]]:
         """Return for each existing topic which partitions have a leader; only a leader knows the end offset."""
@@ -75,7 +113,7 @@ class KafkaOffsets:
             except KafkaException as error:
                 errors[name] = error.args[0]
         for name in errors.keys() - self._complained:
-            log.warning("no end offsets of topic %s: %s", name, errors[name].str())
+            log.warning("no offsets of topic %s: %s", name, errors[name].str())
         self._complained = (self._complained - answered) | errors.keys()
         real = [error for error in errors.values() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART]
         if real and not answers:

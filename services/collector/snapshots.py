@@ -19,15 +19,18 @@ or its newest run has processed nothing, the checkpoint does. It also tells wher
 committed nothing in its first batch. A partition that the query has not seen yet (just added) has the committed offset
 null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query
 has committed (the topic was recreated), the end offsets are null there.
+
+The first offsets are told only where records were removed before the job has read them. In a compacted topic the
+offsets have gaps, so lag is the most that there can be; the markers of transactions count as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from services.collector.master import App, MasterView
-from services.collector.offsets import EndOffsets
+from services.collector.sources import KafkaAnswer
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
 from tidegate.sparklog.application_run import Reading
@@ -40,8 +43,7 @@ class SourceAnswers:
     """Each source's answer about one job in one interval; None for no answer."""
 
     sequence: int
-    observed_at: datetime
-    ends: EndOffsets | None
+    kafka: KafkaAnswer
     logs: JobReading | None
     master: MasterView | None
     last_app_id: str | None = None
@@ -61,7 +63,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
     figures = None if named_only else run
 
-    sources = _sources(spec, seen.ends, _committed(seen))
+    sources = _sources(spec, seen.kafka, _committed(seen))
     slots = _slots(seen, state, app, figures)
     pool = _pool(spec, seen.master)
 
@@ -83,7 +85,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         pipeline_id=spec.pipeline_id,
         sequence=seen.sequence,
         interval_seconds=spec.interval_seconds,
-        observed_at=seen.observed_at,
+        observed_at=seen.kafka.at,
         state=state,
         incarnation=incarnation,
         incarnation_started_at=figures.started_at if figures else (app.started_at if app else None),
@@ -159,7 +161,7 @@ def _state_by_log(seen: SourceAnswers, run: Reading | None, silence_seconds: flo
     if run.ended or (run.query_seen and not run.query_active):
         return _ended(run)
     grown_at = seen.logs.grown_at
-    if grown_at is None or (seen.observed_at - grown_at).total_seconds() > silence_seconds:
+    if grown_at is None or (seen.kafka.at - grown_at).total_seconds() > silence_seconds:
         return ClusterState.UNKNOWN
     return ClusterState.RUNNING if run.query_seen else ClusterState.STARTING
 
@@ -189,11 +191,11 @@ def _slots(seen: SourceAnswers, state: ClusterState, app: App | None, run: Readi
     return None if state is ClusterState.UNKNOWN else 0  # nothing runs, so 0 slots is a measurement and not missing
 
 
-def _sources(spec: JobSpec, ends: EndOffsets | None, committed: PartitionOffsets | None) -> tuple[SourceOffsets, ...]:
-    """Return the offsets of the spec's topics; both rows are as long as the longer one, unknown offsets are null."""
+def _sources(spec: JobSpec, kafka: KafkaAnswer, committed: PartitionOffsets | None) -> tuple[SourceOffsets, ...]:
+    """Return the offsets of the spec's topics; all rows are as long as the longest one, unknown offsets are null."""
     sources = []
     for topic in spec.sources:
-        end = (ends or {}).get(topic, ())
+        end = (kafka.ends or {}).get(topic, ())
         done = (committed or {}).get(topic, {})
         width = max(len(end), max(done, default=-1) + 1)
         sources.append(
@@ -201,9 +203,24 @@ def _sources(spec: JobSpec, ends: EndOffsets | None, committed: PartitionOffsets
                 topic=topic,
                 end_offsets=tuple(end[p] if p < len(end) else None for p in range(width)),
                 committed_offsets=tuple(done.get(p) for p in range(width)),
+                first_offsets=_firsts(end, done, kafka.firsts.get(topic, ()), width),
             )
         )
     return tuple(sources)
+
+
+def _firsts(
+    end: Sequence[int | None], done: Mapping[int, int], first: Sequence[int | None], width: int
+) -> tuple[int | None, ...] | None:
+    """Return the first offsets of a topic; None unless one of them is above what is committed.
+
+    One above the end offset is from before the topic was recreated.
+    """
+    row: list[int | None] = [None] * width
+    for partition, (offset, until) in enumerate(zip(first, end, strict=False)):
+        if offset is not None and until is not None and offset <= until:
+            row[partition] = offset
+    return tuple(row) if any((offset or 0) > done.get(p, 0) for p, offset in enumerate(row)) else None
 
 
 def _pool(spec: JobSpec, master: MasterView | None) -> Pool | None:

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from services.collector.checkpoint import checkpoint_offsets
 from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
-from services.collector.offsets import EndOffsets
+from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
@@ -31,11 +31,26 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class OffsetSource(Protocol):
-    """Knows the end offsets; `offsets.KafkaOffsets` is one. Blocks."""
+@dataclass(frozen=True, slots=True)
+class KafkaAnswer:
+    """The offsets of the topics of a round."""
 
-    def end_offsets(self, topics: Collection[str]) -> EndOffsets:
+    ends: TopicOffsets | None
+    """None if Kafka did not answer."""
+    at: datetime
+    """When the end offsets were read, or would have been."""
+    firsts: TopicOffsets
+    """Those that are known."""
+
+
+class OffsetSource(Protocol):
+    """Knows the offsets of topics; `offsets.KafkaOffsets` is one. Blocks."""
+
+    def end_offsets(self, topics: Collection[str]) -> TopicOffsets:
         """Return the end offsets of topics."""
+
+    def first_offsets(self, ends: TopicOffsets) -> TopicOffsets:
+        """Return the first offsets of topics whose end offsets are given, as far as they are known."""
 
 
 class JobsCluster(Protocol):
@@ -93,11 +108,15 @@ class Sources:
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
 
-    async def kafka(self, topics: Collection[str]) -> tuple[EndOffsets | None, datetime]:
-        """Return the end offsets and the time of the measurement."""
-        call = self._kafka_worker.call(self.settings.kafka_timeout_seconds, self.offsets.end_offsets, topics)
-        ends = await self.bounded("kafka", "", call)
-        return ends, self.clock.now()
+    async def kafka(self, topics: Collection[str]) -> KafkaAnswer:
+        """Return the end offsets, the time of the measurement, and the first offsets."""
+        seconds = self.settings.kafka_timeout_seconds
+        ends = await self.bounded("kafka", "", self._kafka_worker.call(seconds, self.offsets.end_offsets, topics))
+        at, firsts = self.clock.now(), None
+        if ends:
+            call = self._kafka_worker.call(seconds, self.offsets.first_offsets, ends)
+            firsts = await self.bounded("kafka", "", call)
+        return KafkaAnswer(ends, at, firsts or {})
 
     async def master(self, place: str) -> JobsCluster | None:
         """Return the state of the cluster at `place`."""

@@ -101,6 +101,35 @@ def test_added_partitions_and_a_recreated_topic_are_reported_unchanged(topics: T
     assert offsets.end_offsets([topic]) == {topic: (1, 0, 0)}
 
 
+def test_removed_records_raise_the_first_offsets(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was deleted is not there to be read; the first offsets are asked now and then, and hold in between."""
+    offsets = KafkaOffsets(topics.settings, 10.0)
+    topic = topics.make("removed", 2)
+    topics.fill(topic, 9, 9)
+    ends = offsets.end_offsets([topic])
+    assert offsets.first_offsets(ends) == {topic: (0, 0)}
+    for future in topics.admin.delete_records([TopicPartition(topic, 1, 4)]).values():
+        future.result(30)
+    assert offsets.first_offsets(ends) == {topic: (0, 0)}, "not asked again"
+    monkeypatch.setattr("services.collector.offsets.FIRST_SECONDS", 0.0)
+    assert offsets.first_offsets(ends) == {topic: (0, 4)}
+    assert offsets.end_offsets([topic]) == {topic: (9, 9)}
+    monkeypatch.setattr("services.collector.offsets.FORGET_SECONDS", -1.0)
+    assert offsets.first_offsets({}) == {}
+    assert offsets._firsts == {}
+
+
+def test_not_too_many_topics_are_asked_at_once(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topics that were not asked for the longest time come first, so that all have their turn."""
+    monkeypatch.setattr("services.collector.offsets.FIRST_PARTITIONS", 1)
+    monkeypatch.setattr("services.collector.offsets.FIRST_SECONDS", 0.0)
+    offsets = KafkaOffsets(topics.settings, 10.0)
+    one, two = topics.make("one", 2), topics.make("two", 2)
+    ends = offsets.end_offsets([one, two])
+    assert list(offsets.first_offsets(ends)) == [one]
+    assert list(offsets.first_offsets(ends)) == [one, two]
+
+
 def test_no_topics_are_no_call() -> None:
     """Without jobs there is no call, so a missing broker does not matter."""
     settings = CollectorSettings(bootstrap_servers="127.0.0.1:1")

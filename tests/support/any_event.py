@@ -71,7 +71,9 @@ def sources(draw: st.DrawFn) -> SourceOffsets:
     """A source whose lists of offsets are equally long."""
     n = draw(st.integers(0, 4))
     some = st.lists(optional(count), min_size=n, max_size=n).map(tuple)
-    return SourceOffsets(topic=draw(topic), end_offsets=draw(some), committed_offsets=draw(some))
+    return SourceOffsets(
+        topic=draw(topic), end_offsets=draw(some), committed_offsets=draw(some), first_offsets=draw(optional(some))
+    )
 
 
 applications = st.builds(

@@ -409,6 +409,18 @@ def _later() -> dict[str, Wire]:
                 ),
             }
         ),
+        "snapshot.removed": _snapshots()[1].model_copy(
+            update={
+                "sources": (
+                    SourceOffsets(
+                        topic="orders.raw",
+                        end_offsets=(1000, 2000, 30),
+                        committed_offsets=(250, 1990, None),
+                        first_offsets=(900, None, 10),
+                    ),
+                ),
+            }
+        ),
         "job.priced": _jobs()[1].model_copy(
             update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}
         ),
@@ -434,6 +446,9 @@ def _later() -> dict[str, Wire]:
         ),
         "decision.delayed": _decisions()[1].model_copy(
             update={"evidence": Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)}
+        ),
+        "decision.removed": _decisions()[1].model_copy(
+            update={"evidence": Evidence(lag_records=100, lost_records=650)}
         ),
         "decision.in_a_pipeline": _decisions()[1].model_copy(
             update={

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from services.collector.app import Collector, build
 from services.collector.delivery import DeliveryQueue
 from services.collector.master import MasterUnreachable, MasterView, parse_state
-from services.collector.offsets import EndOffsets
+from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.sources import LogSource
 from tests.support.eventlogs import MASTER, recorded, rolling
@@ -91,10 +91,12 @@ class FakeOffsets:
     def __init__(self) -> None:
         self.ends: dict[str, tuple[int | None, ...]] = {"rec": (4000, 4000, 4000, 4000)}
         self.calls: list[set[str]] = []
+        self.firsts: dict[str, tuple[int | None, ...]] = {}
         self.fails: Exception | None = None
+        self.firsts_fail: Exception | None = None
         self.hangs: threading.Event | None = None
 
-    def end_offsets(self, topics: Collection[str]) -> EndOffsets:
+    def end_offsets(self, topics: Collection[str]) -> TopicOffsets:
         """Return the end offsets, or fail if the test says so."""
         self.calls.append(set(topics))
         if self.hangs is not None:
@@ -102,6 +104,12 @@ class FakeOffsets:
         if self.fails is not None:
             raise self.fails
         return {topic: self.ends[topic] for topic in topics if topic in self.ends}
+
+    def first_offsets(self, ends: TopicOffsets) -> TopicOffsets:
+        """Return the first offsets, or fail if the test says so."""
+        if self.firsts_fail is not None:
+            raise self.firsts_fail
+        return {topic: self.firsts[topic] for topic in ends if topic in self.firsts}
 
 
 class FakeMaster:
@@ -412,6 +420,25 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
         assert by_job[job_id].state is ClusterState.UNKNOWN
         assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
     assert made[-1].job_id == "a"
+
+
+def test_first_offsets_that_cannot_be_asked_cost_nothing_else(tmp_path: Path) -> None:
+    """They tell which records were removed unread; without them all others count as there."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path))
+        await world.begin()
+        world.offsets.firsts = {"rec": (3900, 0, 0, 0)}
+        await world.turn(0)
+        world.offsets.firsts_fail = TimeoutError("broker")
+        await world.turn(10)
+        return await world.snapshots(2)
+
+    told, not_told = asyncio.run(play())
+    assert told.sources[0].first_offsets == (3900, 0, 0, 0)
+    assert not_told.sources[0] == told.sources[0].model_copy(update={"first_offsets": None})
+    assert told.missing == not_told.missing == ()
 
 
 def test_a_silent_kafka_is_missing_and_never_zero(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

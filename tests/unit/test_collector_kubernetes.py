@@ -15,6 +15,7 @@ from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters, quantity
 from services.collector.master import HttpMaster, MasterView
 from services.collector.snapshots import SourceAnswers, snapshot
+from services.collector.sources import KafkaAnswer
 from services.collector.yarn import YarnClusters
 from tests.support.clusters import on_kubernetes
 from tests.support.events import START, job
@@ -232,5 +233,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 def _snapshot(view: MasterView | None) -> Any:
     """Return the snapshot of a job whose log does not answer."""
-    seen = SourceAnswers(7, START + timedelta(seconds=70), None, None, view, None if view is None else RUN)
+    seen = SourceAnswers(
+        7, KafkaAnswer(None, START + timedelta(seconds=70), {}), None, view, None if view is None else RUN
+    )
     return snapshot(SPEC, seen, 60.0)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.collector.master import App, MasterView
-from services.collector.offsets import EndOffsets
+from services.collector.offsets import TopicOffsets
 from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
+from services.collector.sources import KafkaAnswer
 from tests.support.events import job
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, RunningBatch
@@ -89,14 +90,15 @@ def logs(*runs: Reading, complete: bool = True, silent_seconds: float = 1.0) -> 
 def made(
     *,
     of: JobSpec | None = None,
-    ends: EndOffsets | None = ENDS,
+    ends: TopicOffsets | None = ENDS,
+    firsts: TopicOffsets | None = None,
     reading: JobReading | None = None,
     view: MasterView | None = None,
     last_app_id: str | None = None,
     checkpoint: PartitionOffsets | None = None,
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
-    seen = SourceAnswers(SEQUENCE, T, ends, reading, view, last_app_id, checkpoint)
+    seen = SourceAnswers(SEQUENCE, KafkaAnswer(ends, T, firsts or {}), reading, view, last_app_id, checkpoint)
     return snapshot(of or spec(), seen, SILENCE)
 
 
@@ -241,7 +243,7 @@ def test_an_incomplete_log_is_not_idleness() -> None:
     ids=["partition added", "made recreated, narrower", "made recreated, offsets fell", "no leader", "deleted"],
 )
 def test_changes_of_a_topic_are_reported_unchanged(
-    ends: EndOffsets,
+    ends: TopicOffsets,
     end_row: tuple[int | None, ...],
     committed_row: tuple[int | None, ...],
     missing: tuple[Part, ...],
@@ -251,6 +253,26 @@ def test_changes_of_a_topic_are_reported_unchanged(
     assert result.sources[0].end_offsets == end_row
     assert result.sources[0].committed_offsets == committed_row
     assert result.missing == missing
+
+
+@pytest.mark.parametrize(
+    ("firsts", "row"),
+    [
+        ({"in": (8, 3)}, (8, 3)),
+        ({"in": (8,)}, (8, None)),
+        ({"in": (5, 20)}, None),
+        ({"in": (0, None)}, None),
+        ({"in": (11, 0)}, None),
+        ({}, None),
+    ],
+    ids=["removed", "one unknown", "none removed", "unknown", "of the topic before", "not asked yet"],
+)
+def test_first_offsets_tell_that_records_were_removed(firsts: TopicOffsets, row: tuple[int | None, ...] | None) -> None:
+    """The first offsets are there only where retention has removed what the job has not read."""
+    result = made(firsts=firsts, reading=logs(WORKING), view=master(app()))
+    assert result.sources[0].committed_offsets == (5, 20)
+    assert result.sources[0].first_offsets == row
+    assert result.missing == ()
 
 
 def test_an_unknown_topic_is_missing_on_both_sides() -> None:

@@ -68,6 +68,15 @@ def test_a_batch_may_commit_more_than_was_measured() -> None:
     assert seen(shot(0, (5,), (5,)), shot(10, (8,), (9,)))[1] == Age(0.0)
 
 
+def test_a_record_that_was_removed_does_not_wait() -> None:
+    """Retention has removed the first 300 of 600 records, of which 100 are committed: the oldest is number 301."""
+    shots = [shot(10 * n, (100 * n,), (0,)) for n in range(6)]
+    gone = SourceOffsets(topic="in", end_offsets=(600,), committed_offsets=(100,), first_offsets=(300,))
+    last = shot(60, (600,), (100,)).model_copy(update={"sources": (gone,)})
+    assert seen(*shots, last)[1] == exactly(29.95)
+    assert (offsets_of(last).done, offsets_of(last).lost) == (300, 200)
+
+
 def test_the_slowest_partition_counts() -> None:
     """Most records are fresh, but one partition stands still for a minute: the delay is that minute."""
     shots = [shot(10 * n, (100 * n, 10 * n), (100 * n - 50, 10), "in") for n in range(1, 8)]

@@ -168,6 +168,29 @@ def test_a_recreated_topic_does_not_hide_the_lag_of_another() -> None:
     assert evidence.arrival_rate == pytest.approx(1010), "from the second snapshot on: not with the fall of the first"
 
 
+def kept_from(first: int, of: MetricSnapshot) -> MetricSnapshot:
+    """Return a snapshot of one partition with the first offset that Kafka still has."""
+    return of.model_copy(update={"sources": (of.sources[0].model_copy(update={"first_offsets": (first,)}),)})
+
+
+def test_records_that_were_removed_are_neither_lag_nor_processed() -> None:
+    """Retention removes 5,000 records that were not read: lag falls, and the rates start over instead of jumping."""
+    shots = [
+        snapshot(1, arrived=9000, committed=1000, partitions=1),
+        kept_from(6000, snapshot(2, arrived=10_000, committed=1000, partitions=1)),
+        kept_from(6000, snapshot(3, arrived=11_000, committed=1000, partitions=1)),
+        snapshot(4, arrived=12_000, committed=6500, partitions=1),
+    ]
+    state = taken(*shots[:2])
+    evidence = gather(state, shots[1], 4, None)
+    assert (evidence.lag_records, evidence.lost_records, evidence.processing_rate) == (4000, 5000, None)
+    assert from_wire(to_wire(state)).lost == 5000
+    evidence = gather(taken(*shots), shots[3], 4, None)
+    assert (evidence.lag_records, evidence.lost_records) == (5500, None)
+    assert evidence.processing_rate == pytest.approx(25), "500 records in 20 s"
+    assert evidence.arrival_rate == pytest.approx(100)
+
+
 def test_a_missing_snapshot_is_a_gap_not_a_zero() -> None:
     """Counters survive a gap: the rate across it is the true one."""
     state = taken(snapshot(1, arrived=1000, committed=1000), snapshot(5, arrived=5000, committed=5000))

@@ -258,7 +258,7 @@ def test_unknown_end_offsets_start_the_job_in_the_end() -> None:
 
 
 def test_a_new_partition_and_a_topic_created_again_count_whole() -> None:
-    """What was never committed waits; a topic whose offsets fell has other records than before."""
+    """What was never committed waits unless it was removed; a topic whose offsets fell has other records."""
     stage = asleep()
     old = stage.shot().sources[0]
     added = SourceOffsets(
@@ -271,6 +271,14 @@ def test_a_new_partition_and_a_topic_created_again_count_whole() -> None:
     shot = stage.shot().model_copy(update={"sources": (full,)})
     _, decision = step(stage.state, shot, stage.spec, observed(shot, results=stage.results))
     assert (decision.command is not None, decision.evidence.lag_records) == (True, 3)
+    partly = full.model_copy(update={"first_offsets": (*([0] * 8), 1)})
+    shot = stage.shot().model_copy(update={"sources": (partly,)})
+    _, decision = step(stage.state, shot, stage.spec, observed(shot, results=stage.results))
+    assert (decision.command is not None, decision.evidence.lag_records) == (True, 2)
+    removed = full.model_copy(update={"first_offsets": (*([0] * 8), 3)})
+    shot = stage.shot().model_copy(update={"sources": (removed,)})
+    _, decision = step(stage.state, shot, stage.spec, observed(shot, results=stage.results))
+    assert (decision.command, decision.evidence.lag_records) == (None, 0)
     again = old.model_copy(update={"end_offsets": (2, *([0] * 7))})
     shot = stage.shot().model_copy(update={"sources": (again,)})
     _, decision = step(stage.state, shot, stage.spec, observed(shot, results=stage.results))

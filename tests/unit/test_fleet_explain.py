@@ -116,6 +116,17 @@ def test_the_delay_is_told_in_words(seen: Evidence, words: str, short: str) -> N
     assert delay(seen) == short
 
 
+def test_records_that_were_removed_unread_are_told_with_what_to_do() -> None:
+    """With `failOnDataLoss`, Spark fails where records were removed; Tidegate cannot see that option, so it says so."""
+    decision = lagging(job())
+    assert "removed unread" not in "\n".join(explain(decision))
+    evidence = replace(decision.evidence, lost_records=5000)
+    text = "\n".join(explain(decision.model_copy(update={"evidence": evidence})))
+    assert "removed unread" in text
+    assert "5,000 records that Kafka no longer has" in text
+    assert "failOnDataLoss=false" in text
+
+
 def test_other_inputs_of_a_decision_are_shown() -> None:
     """A decision made without Redis says so."""
     one = snapshot(0)

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, SourceOffsets
 
 MOST_KNOTS: Final = 20
 """With steady arrivals the gap between two knots is at most half its age, up to ages of 3,600 intervals."""
@@ -86,17 +86,26 @@ class Offsets(NamedTuple):
     done: int | None
     """Of a partition not more than has arrived: a topic that was recreated has no negative lag, which would hide
     that of other partitions, and a batch may commit more than had arrived when the end offsets were read."""
+    lost: int = 0
+    """Records that were removed before they were read. They count as done: nobody can read them any more."""
 
 
 def offsets_of(snapshot: MetricSnapshot) -> Offsets:
     """Return the offsets of a snapshot."""
     sources = snapshot.sources
     ends, arrived = _row([source.end_offsets for source in sources])
-    committed, done = _row([source.committed_offsets for source in sources])
+    committed, done = _row([source.next_offsets for source in sources])
+    lost = sum([_lost(source) for source in sources if source.first_offsets is not None]) if done is not None else 0
     if ends is not None and committed is not None and _is_below(ends, committed):
         done = sum(map(min, committed, ends))
     topics = tuple([(source.topic, len(source.end_offsets)) for source in sources])
-    return Offsets(snapshot.observed_at.timestamp(), topics, ends, arrived, committed, done)
+    return Offsets(snapshot.observed_at.timestamp(), topics, ends, arrived, committed, done, lost)
+
+
+def _lost(source: SourceOffsets) -> int:
+    """Return how many records of a topic were removed before they were read; all its offsets are known."""
+    pairs = zip(source.next_offsets, source.committed_offsets, strict=True)
+    return sum([(ahead or 0) - (done or 0) for ahead, done in pairs])
 
 
 def watched(arrivals: Arrivals, offsets: Offsets) -> tuple[Arrivals, Age | None]:
@@ -104,7 +113,7 @@ def watched(arrivals: Arrivals, offsets: Offsets) -> tuple[Arrivals, Age | None]
 
     What the committed offsets have passed is forgotten.
     """
-    at, topics, ends, arrived, committed, done = offsets
+    at, topics, ends, arrived, committed, done, _ = offsets
     now, knots = round(at * 1000), arrivals.knots
     if not ends or arrived is None or (knots and now <= knots[-1].at):
         return arrivals, None

@@ -100,6 +100,7 @@ def gather(state: JobState, snapshot: MetricSnapshot, current: int, delay: Age |
         missing=missing,
         delay_seconds=None if delay is None else delay.seconds,
         delay_at_least=True if delay is not None and delay.at_least else None,
+        lost_records=state.lost,
     )
     return found if snapshot.running is None else _with_running(found, snapshot, len(state.topics), current)
 

@@ -29,7 +29,7 @@ class Slice(NamedTuple):
     arrived: int | None
     """Sum of the broker's end offsets at `at`."""
     committed: int | None
-    """Sum of the committed offsets at `at`."""
+    """Sum of the committed offsets at `at`; records that were removed before they were read count as committed."""
     covered_seconds: float = 0.0
     """Time the sums account for; 0 when the stretch could not be seen whole."""
     busy_seconds: float = 0.0
@@ -68,7 +68,7 @@ class ZeroMemory(NamedTuple):
     by_request: bool | None = None
     """True if an operator asked for the stop."""
     committed: int | None = None
-    """Sum of the committed offsets at the stop."""
+    """Sum of the committed offsets at the stop, as in the window."""
     seen_at: float | None = None
     """When the end offsets were last known."""
     arrived: int = 0
@@ -110,6 +110,8 @@ class JobState(NamedTuple):
     """When the window last started over."""
     arrivals: Arrivals = NO_ARRIVALS
     """End offsets over time, as far back as records wait."""
+    lost: int | None = None
+    """Records between the committed offsets and those that are still there; None if there are none."""
     busy_until: float = 0.0
     """Up to here time inside micro-batches has been accounted for."""
     last_batch_id: int | None = None

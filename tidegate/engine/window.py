@@ -1,8 +1,9 @@
 """Adding a snapshot to the window: sums of offsets, time inside micro-batches, and what breaks continuity.
 
-A counter that fell, a topic with another number of partitions, or another run of the job is a *discontinuity*. The
-difference across it means nothing, so the window starts over instead of giving a wild rate. A gap in the sequence is
-not one: counters survive it, and only the time it hides counts neither as busy nor as idle.
+A counter that fell, a topic with another number of partitions, records that were removed before they were read, or
+another run of the job is a *discontinuity*. The difference across it means nothing, so the window starts over instead
+of giving a wild rate. A gap in the sequence is not one: counters survive it, and only the time it hides counts neither
+as busy nor as idle.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ def observe(
     """
     offsets = offsets_of(snapshot)
     at, topics = offsets.at, offsets.topics
-    if has_fallen(state.arrivals, offsets):
+    if has_fallen(state.arrivals, offsets) or offsets.lost > (state.lost or 0):
         state = state._replace(window=())
+    if offsets.done is not None and offsets.lost != (state.lost or 0):
+        state = state._replace(lost=offsets.lost or None)
     arrivals, delay = watched(state.arrivals, offsets)
     alive = snapshot.state in ALIVE  # a dead job still names its last run
     if alive and snapshot.incarnation is not None and snapshot.incarnation != state.incarnation:

@@ -2,7 +2,7 @@
 
 Kafka knows the end offsets whether the job runs or not. So the records that wait are known while it is stopped:
 
-    waiting  =  Σ over partitions (end offset - committed offset)
+    waiting  =  Σ over partitions (end offset - committed offset, or the first that there still is)
     rate     =  growth of the end offsets since the last snapshot, records/s
 
 A stopped job starts once records wait, with the smallest size that keeps up and catches up within the lag objective T:
@@ -153,18 +153,19 @@ def _waiting(sources: tuple[SourceOffsets, ...], zero: ZeroMemory) -> Waiting:
     """Return what waits. Without the committed offsets of a stopped job, those it was stopped at are a lower bound.
 
     A partition that nothing was committed of is new, and all its records wait. One whose end offset fell was created
-    again, and all its records wait as well.
+    again, and all its records wait as well. Records that were removed do not wait.
     """
     arrived = waiting = 0
     known = True
     for source in sources:
         seen = any(offset is not None for offset in source.committed_offsets)
         known = known and seen
-        for end, done in zip(source.end_offsets, source.committed_offsets, strict=True):
+        firsts = source.first_offsets or (0,) * len(source.end_offsets)
+        for end, done, first in zip(source.end_offsets, source.next_offsets, firsts, strict=True):
             if end is None:
                 return Waiting(None, None)
             arrived += end
-            waiting += end - done if done is not None and done <= end else end
+            waiting += end - (done if done is not None and done <= end else min(first or 0, end))
         if not source.end_offsets:
             return Waiting(None, None)
     if not sources:

@@ -87,6 +87,8 @@ class Evidence:
     delay_at_least: bool | None = None
     """True if `delay_seconds` is only a lower bound, because that record arrived before the job was first measured;
     absent otherwise."""
+    lost_records: int | None = None
+    """Records that Kafka removed before the job read them, until it commits beyond them; absent if there are none."""
 
 
 @value

@@ -43,12 +43,27 @@ class SourceOffsets(Wire):
     """The broker's log end offsets, read at the interval's end."""
     committed_offsets: tuple[Count | None, ...]
     """The end offsets of the query's newest committed micro-batch."""
+    first_offsets: tuple[Count | None, ...] | None = None
+    """The lowest offsets that the broker still has. Absent unless one of them is above the committed offset, or above 0
+    where nothing is committed: retention or somebody's request has removed records that the job has not read."""
+
+    @property
+    def next_offsets(self) -> tuple[int | None, ...]:
+        """The offsets at which the job would go on reading: the committed ones, or the lowest that there still are."""
+        if self.first_offsets is None:
+            return self.committed_offsets
+        pairs = zip(self.committed_offsets, self.first_offsets, strict=True)
+        return tuple(done if done is None or first is None else max(done, first) for done, first in pairs)
 
     @model_validator(mode="after")
     def _same_partitions(self) -> Self:
         if len(self.end_offsets) != len(self.committed_offsets):
             raise ValueError(
                 f"topic {self.topic}: {len(self.end_offsets)} end offsets, {len(self.committed_offsets)} committed"
+            )
+        if self.first_offsets is not None and len(self.first_offsets) != len(self.end_offsets):
+            raise ValueError(
+                f"topic {self.topic}: {len(self.end_offsets)} end offsets, {len(self.first_offsets)} first ones"
             )
         return self
 

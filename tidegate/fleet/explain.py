@@ -12,6 +12,11 @@ from tidegate.fleet.changes import HOW, result_in_words
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
 
+LOST_REMEDY = (
+    "Kafka has removed records that the job has not read, and Spark fails there unless its source has "
+    "failOnDataLoss=false: set that, or start from a new checkpoint; a longer retention of the topic prevents it"
+)
+
 
 def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[str]:
     """Return the lines that explain a decision; `results` are results of the job around that time."""
@@ -76,6 +81,8 @@ def measured(evidence: Evidence) -> list[tuple[str, str]]:
         rows.append(("single-task stages", f"{evidence.single_task_share:.0%} of the time"))
     if evidence.gc_ratio is not None:
         rows.append(("garbage collection", f"{evidence.gc_ratio:.0%} of the time"))
+    if evidence.lost_records:
+        rows.append(("removed unread", f"{figure(evidence.lost_records, 'records')} that Kafka no longer has"))
     if evidence.missing:
         rows.append(("missing", ", ".join(evidence.missing)))
     return rows
@@ -202,10 +209,11 @@ def _remedies(decision: Decision) -> list[str]:
 
 
 def remedies(decision: Decision) -> list[str]:
-    """Return what an operator can do about the reasons."""
+    """Return what an operator can do about the reasons, and about what was measured."""
     reasons = engine().reasons
     codes = dict.fromkeys(entry.code for entry in decision.trail)
-    return [remedy for code in codes if code in reasons and (remedy := reasons[code].remedy)]
+    found = [remedy for code in codes if code in reasons and (remedy := reasons[code].remedy)]
+    return [*found, LOST_REMEDY] if decision.evidence.lost_records else found
 
 
 def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:

@@ -48,9 +48,9 @@ def load_of(snapshots: Sequence[MetricSnapshot]) -> Load:
 
 
 def lag_of(snapshot: MetricSnapshot) -> int | None:
-    """Return the records that have arrived but are not committed; None if an offset is unknown."""
+    """Return the records that can be read and are not committed; None if an offset is unknown."""
     ends = _ends(snapshot)
-    done = [offset for source in snapshot.sources for offset in source.committed_offsets]
+    done = [offset for source in snapshot.sources for offset in source.next_offsets]
     if ends is None or None in done:
         return None
     return sum(ends) - sum(offset for offset in done if offset is not None)

@@ -36,7 +36,7 @@ class DecisionInputs:
 def _rows(snapshot: MetricSnapshot) -> tuple[list[int], list[int]]:
     """Return the end offsets and the committed ones of all sources, one after another."""
     ends = [end or 0 for source in snapshot.sources for end in source.end_offsets]
-    return ends, [done or 0 for source in snapshot.sources for done in source.committed_offsets]
+    return ends, [done or 0 for source in snapshot.sources for done in source.next_offsets]
 
 
 def _with_rows(snapshot: MetricSnapshot, ends: list[int], committed: list[int]) -> MetricSnapshot:
@@ -44,7 +44,11 @@ def _with_rows(snapshot: MetricSnapshot, ends: list[int], committed: list[int]) 
     place = 0
     for source in snapshot.sources:
         past = place + len(source.end_offsets)
-        update = {"end_offsets": tuple(ends[place:past]), "committed_offsets": tuple(committed[place:past])}
+        update = {
+            "end_offsets": tuple(ends[place:past]),
+            "committed_offsets": tuple(committed[place:past]),
+            "first_offsets": None,
+        }
         sources.append(source.model_copy(update=update))
         place = past
     return snapshot.model_copy(update={"sources": tuple(sources)})

@@ -86,7 +86,7 @@ class Continuation:
         if size:
             self._runs[f"app-{first.job_id}-0001"] = first.incarnation
         self._ends = [end or 0 for source in first.sources for end in source.end_offsets]
-        self._committed = [done or 0 for source in first.sources for done in source.committed_offsets]
+        self._committed = [done or 0 for source in first.sources for done in source.next_offsets]
 
     def order(self, command: ScalingCommand) -> None:
         """Carry out a command, from now on."""
@@ -150,7 +150,7 @@ class Continuation:
         made, left = [], list(self._committed)
         for source in recorded.sources:
             count = len(source.end_offsets)
-            made.append(source.model_copy(update={"committed_offsets": tuple(left[:count])}))
+            made.append(source.model_copy(update={"committed_offsets": tuple(left[:count]), "first_offsets": None}))
             left = left[count:]
         return tuple(made)
 

@@ -128,7 +128,7 @@ class Skew(Guard):
         if e.lag_seconds is None or e.lag_seconds < self.min_lag_seconds or not e.lag_records or e.lag_records < 0:
             return None
         ends = list(chain.from_iterable(source.end_offsets for source in case.snapshot.sources))
-        done = list(chain.from_iterable(source.committed_offsets for source in case.snapshot.sources))
+        done = list(chain.from_iterable(source.next_offsets for source in case.snapshot.sources))
         if len(ends) < self.min_partitions or None in ends or None in done:
             return None
         share = min(1.0, max(map(sub, ends, done)) / e.lag_records)
