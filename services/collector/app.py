@@ -20,7 +20,7 @@ from services.collector.delivery import BulkPublisher, DeliveryQueue, Outgoing
 from services.collector.metrics import CollectorMetrics
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
-from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
+from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
 from services.collector.sources import LogSource, MasterSource, OffsetSource, Sources
 from services.collector.worker import WorkerThread
 from tidegate.engine.links import upstream_first
@@ -73,6 +73,8 @@ class Collector:
         self._jobs_worker = WorkerThread("jobs")
         self._specs: dict[str, JobSpec] = {}
         self._app_ids: dict[str, str] = {}
+        self._others: dict[str, frozenset[str]] = {}
+        """Topics by job that it reads and its spec does not name."""
         self._rounds: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
 
@@ -128,7 +130,9 @@ class Collector:
             application = spec.application
             groups.setdefault((application.event_log_dir, application.cluster_place), []).append(spec)
 
+        others = {job_id: self._others.get(job_id, frozenset()) for job_id in due}
         topics = {topic for specs in groups.values() for spec in specs for topic in spec.sources}
+        topics = topics.union(*others.values())
         intervals = {job_id: interval for job_id, (_, interval) in due.items()}
         kafka = asyncio.create_task(self.sources.kafka(topics))
         masters = {url: asyncio.create_task(self.sources.master(url)) for _, url in groups if url is not None}
@@ -154,7 +158,9 @@ class Collector:
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
                 app_id = self._app_ids.get(spec.job_id)
                 cluster = None if master is None else master.of(spec)
-                seen = SourceAnswers(sequence, offsets, reading, cluster, app_id, checkpoint)
+                seen = SourceAnswers(
+                    sequence, offsets, reading, cluster, app_id, checkpoint, others[spec.job_id] - {*spec.sources}
+                )
                 made.append((self._made(spec, seen), None))
             self.deliveries.put(made)
 
@@ -179,6 +185,7 @@ class Collector:
         if made.incarnation is not None:
             self._app_ids[spec.job_id] = made.incarnation
         if spec.job_id in self._specs:  # it may have been removed during the round
+            self._others[spec.job_id] = other_topics(spec, seen.logs, seen.others)
             self.metrics.made(made)
         return made
 
@@ -199,6 +206,7 @@ class Collector:
             # A round publishes in this order, so the decider sees the jobs of a pipeline upstream first.
             self._specs = {spec.job_id: spec for spec in upstream_first(specs)}
             self._app_ids = {job_id: app for job_id, app in self._app_ids.items() if job_id in self._specs}
+            self._others = {job_id: others for job_id, others in self._others.items() if job_id in self._specs}
             self._schedule.forget(self._specs)
             self.metrics.keep(self._specs)
             applications = [spec.application for spec in specs]

@@ -20,6 +20,9 @@ committed nothing in its first batch. A partition that the query has not seen ye
 null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query
 has committed (the topic was recreated), the end offsets are null there.
 
+Topics that the queries read and the spec does not name, such as those of a `subscribePattern`, are measured as well:
+batches process their records, too. Of a topic that is read with `assign`, only the assigned partitions count.
+
 The first offsets are told only where records were removed before the job has read them. In a compacted topic the
 offsets have gaps, so lag is the most that there can be; the markers of transactions count as well.
 """
@@ -32,7 +35,16 @@ from dataclasses import dataclass
 from services.collector.master import App, MasterView
 from services.collector.sources import KafkaAnswer
 from tidegate.events.job import JobSpec
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, SourceOffsets, snapshot_id
+from tidegate.events.snapshot import (
+    ClusterState,
+    MetricSnapshot,
+    Part,
+    Pool,
+    SnapshotWarning,
+    SourceOffsets,
+    WarningCode,
+    snapshot_id,
+)
 from tidegate.sparklog.application_run import Reading
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.log_directory import JobReading
@@ -50,6 +62,8 @@ class SourceAnswers:
     """The newest known run, in case the log does not answer."""
     checkpoint: PartitionOffsets | None = None
     """Committed offsets by the checkpoint; asked only where the log does not tell them."""
+    others: frozenset[str] = frozenset()
+    """Topics that Kafka was asked about, although the spec does not name them: the job reads them."""
 
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
@@ -63,7 +77,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
     figures = None if named_only else run
 
-    sources = _sources(spec, seen.kafka, _committed(seen))
+    sources = _sources(spec, seen)
     slots = _slots(seen, state, app, figures)
     pool = _pool(spec, seen.master)
 
@@ -101,6 +115,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         gc_ratio=figures.gc_ratio if figures else None,
         pool=pool,
         missing=tuple(missing),
+        warnings=_warnings(spec, seen, run) or None,
     )
 
 
@@ -191,19 +206,47 @@ def _slots(seen: SourceAnswers, state: ClusterState, app: App | None, run: Readi
     return None if state is ClusterState.UNKNOWN else 0  # nothing runs, so 0 slots is a measurement and not missing
 
 
-def _sources(spec: JobSpec, kafka: KafkaAnswer, committed: PartitionOffsets | None) -> tuple[SourceOffsets, ...]:
-    """Return the offsets of the spec's topics; all rows are as long as the longest one, unknown offsets are null."""
+def other_topics(spec: JobSpec, logs: JobReading | None, known: frozenset[str]) -> frozenset[str]:
+    """Return the topics that a job reads and its spec does not name; those `known` before if its log tells none."""
+    read = frozenset(topic for run in (logs.runs if logs is not None else ()) for topic in run.topics)
+    return (read or known) - frozenset(spec.sources)
+
+
+def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[SnapshotWarning, ...]:
+    """Return what somebody should look at."""
+    listed, answered = frozenset(spec.sources), seen.kafka.ends
+    unknown = frozenset() if answered is None else (listed | seen.others) - answered.keys()
+    told = run is not None and run.query_active and run.all_told
+    found = {
+        WarningCode.TOPIC_UNKNOWN: unknown,
+        WarningCode.TOPIC_NOT_READ: listed - unknown - run.topics if run is not None and told else frozenset(),
+        WarningCode.TOPIC_NOT_LISTED: seen.others - unknown,
+    }
+    return tuple(SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics)
+
+
+def _sources(spec: JobSpec, seen: SourceAnswers) -> tuple[SourceOffsets, ...]:
+    """Return the offsets of the topics that a job reads; all rows are as long as the longest one.
+
+    Of the topics that the spec does not name, only those that Kafka tells are there: to read a topic without measuring
+    it is allowed.
+    """
+    ends, committed = seen.kafka.ends, _committed(seen) or {}
+    runs = seen.logs.runs if seen.logs is not None else ()
+    assigned = next((run.assigned for run in reversed(runs) if run.committed), frozenset())
     sources = []
-    for topic in spec.sources:
-        end = (kafka.ends or {}).get(topic, ())
-        done = (committed or {}).get(topic, {})
+    for topic in (*spec.sources, *sorted(topic for topic in seen.others if ends is None or topic in ends)):
+        end, done = (ends or {}).get(topic, ()), committed.get(topic, {})
+        if topic in assigned:
+            done = {p: done.get(p, 0) for p in range(max(len(end), max(done, default=-1) + 1))}
+            end = tuple(offset if p in committed[topic] else 0 for p, offset in enumerate(end))
         width = max(len(end), max(done, default=-1) + 1)
         sources.append(
             SourceOffsets(
                 topic=topic,
                 end_offsets=tuple(end[p] if p < len(end) else None for p in range(width)),
                 committed_offsets=tuple(done.get(p) for p in range(width)),
-                first_offsets=_firsts(end, done, kafka.firsts.get(topic, ()), width),
+                first_offsets=_firsts(end, done, seen.kafka.firsts.get(topic, ()), width),
             )
         )
     return tuple(sources)

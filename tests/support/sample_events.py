@@ -44,9 +44,11 @@ from tidegate.events.snapshot import (
     Part,
     Pool,
     RunningBatch,
+    SnapshotWarning,
     SourceOffsets,
     StageTasks,
     StateOperator,
+    WarningCode,
     snapshot_id,
 )
 from tidegate.events.way import Way
@@ -406,6 +408,15 @@ def _later() -> dict[str, Wire]:
                         slowest_task_seconds=6.25,
                         slowest_task_place=5,
                     ),
+                ),
+            }
+        ),
+        "snapshot.warned": _snapshots()[1].model_copy(
+            update={
+                "warnings": (
+                    SnapshotWarning(code=WarningCode.TOPIC_UNKNOWN, topics=("gone",)),
+                    SnapshotWarning(code=WarningCode.TOPIC_NOT_READ, topics=("orders.old", "orders.older")),
+                    SnapshotWarning(code=WarningCode.TOPIC_NOT_LISTED, topics=("orders.new",)),
                 ),
             }
         ),

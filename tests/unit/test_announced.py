@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.events import START
+from tests.support.cases import case, evidence
+from tests.support.events import START, snapshot
 from tidegate.engine.announced import SETTLED_SECONDS, Announced, announced
 from tidegate.events.decision import Emission, EmissionStep, Evidence, Neighbour
+from tidegate.events.snapshot import SnapshotWarning, WarningCode
 
 AT = START.timestamp()
 
@@ -43,6 +45,20 @@ def test_a_growth_upstream_is_demand_from_when_it_works() -> None:
     assert found.on_grid((30.0, 90.0, 100.0), (90.0, 90.0, 400.0)) == (100.0, 250.0, 400.0)
     assert found.demand(0.0, 60.0, 0.0) == pytest.approx(175.0)
     assert found.values == {"upstream": "up", "announced": 250.0, "announced_at": "12:00:30", "emitted": 100.0}
+
+
+def test_a_topic_that_the_spec_does_not_name_keeps_a_plan_from_being_complete() -> None:
+    """The job reads `more` as well, which nobody announces: its arrivals come on top of the plan."""
+    shot = snapshot(0)
+    more = SnapshotWarning(code=WarningCode.TOPIC_NOT_LISTED, topics=("more",))
+    of = case(evidence(arrival_rate=100.0), neighbours=[upstream(plan((0, 60)), processing_rate=60.0)], shot=shot)
+    assert of.announced is not None
+    assert of.announced.is_complete
+    of = of._replace(snapshot=shot.model_copy(update={"warnings": (more,)}))
+    assert of.sources == ("in", "more")
+    assert of.announced is not None
+    assert not of.announced.is_complete
+    assert of.announced.steps == ((0.0, 100.0),)
 
 
 def test_the_end_of_a_backlog_upstream_is_taken_off_the_forecast() -> None:

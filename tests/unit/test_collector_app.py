@@ -27,7 +27,7 @@ from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Unreadable
 from tidegate.events.job import JobSpec
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, WarningCode
 from tidegate.events.wire import Wire
 from tidegate.remote.files import Place
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
@@ -420,6 +420,28 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
         assert by_job[job_id].state is ClusterState.UNKNOWN
         assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
     assert made[-1].job_id == "a"
+
+
+def test_topics_of_a_pattern_are_asked_once_the_log_tells_them(tmp_path: Path) -> None:
+    """The spec names none of them: from the second snapshot on, the topic that the job reads is measured, and told."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path).model_copy(update={"sources": ("other",)}))
+        world.offsets.ends["other"] = (0,)
+        await world.begin()
+        await world.turn(0)
+        await world.turn(10)
+        assert world.offsets.calls[-1] == {"other", "rec"}
+        return await world.snapshots(2)
+
+    first, second = asyncio.run(play())
+    assert [source.topic for source in first.sources] == ["other"]
+    assert [source.topic for source in second.sources] == ["other", "rec"]
+    assert [(each.code, each.topics) for each in second.warnings or ()] == [
+        (WarningCode.TOPIC_NOT_READ, ("other",)),
+        (WarningCode.TOPIC_NOT_LISTED, ("rec",)),
+    ]
 
 
 def test_first_offsets_that_cannot_be_asked_cost_nothing_else(tmp_path: Path) -> None:

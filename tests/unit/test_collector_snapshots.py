@@ -9,11 +9,19 @@ import pytest
 
 from services.collector.master import App, MasterView
 from services.collector.offsets import TopicOffsets
-from services.collector.snapshots import SourceAnswers, snapshot, untold_topics
+from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
 from services.collector.sources import KafkaAnswer
 from tests.support.events import job
 from tidegate.events.job import JobSpec
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, RunningBatch
+from tidegate.events.snapshot import (
+    ClusterState,
+    MetricSnapshot,
+    MicroBatch,
+    Part,
+    RunningBatch,
+    SnapshotWarning,
+    WarningCode,
+)
 from tidegate.sparklog.application_run import Reading
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.log_directory import JobReading
@@ -96,9 +104,10 @@ def made(
     view: MasterView | None = None,
     last_app_id: str | None = None,
     checkpoint: PartitionOffsets | None = None,
+    others: frozenset[str] = frozenset(),
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
-    seen = SourceAnswers(SEQUENCE, KafkaAnswer(ends, T, firsts or {}), reading, view, last_app_id, checkpoint)
+    seen = SourceAnswers(SEQUENCE, KafkaAnswer(ends, T, firsts or {}), reading, view, last_app_id, checkpoint, others)
     return snapshot(of or spec(), seen, SILENCE)
 
 
@@ -273,6 +282,75 @@ def test_first_offsets_tell_that_records_were_removed(firsts: TopicOffsets, row:
     assert result.sources[0].committed_offsets == (5, 20)
     assert result.sources[0].first_offsets == row
     assert result.missing == ()
+
+
+def test_partitions_that_are_not_assigned_do_not_count() -> None:
+    """A query that reads one partition of two with `assign` has nothing missing, and only the lag of that one."""
+    reading = logs(replace(WORKING, committed={"in": {1: 15}}, topics=frozenset({"in"}), assigned=frozenset({"in"})))
+    result = made(reading=reading, firsts={"in": (7, 16)}, view=master(app()))
+    source = result.sources[0]
+    assert (source.end_offsets, source.committed_offsets, source.first_offsets) == ((0, 20), (0, 15), (None, 16))
+    assert result.missing == ()
+    silent = made(ends=None, reading=reading, view=master(app()))
+    assert (silent.sources[0].end_offsets, silent.missing) == ((None, None), (Part.END_OFFSETS,))
+
+
+READS_MORE = replace(
+    WORKING,
+    committed={"in": {0: 5, 1: 20}, "in-2": {0: 7}},
+    topics=frozenset({"in", "in-2"}),
+    all_told=True,
+)
+NOT_LISTED = SnapshotWarning(code=WarningCode.TOPIC_NOT_LISTED, topics=("in-2",))
+
+
+def test_a_topic_that_the_spec_does_not_name_is_measured_and_told() -> None:
+    """The topics of a pattern that came later have records that wait, and batches process them."""
+    others = other_topics(spec(), logs(READS_MORE), frozenset())
+    assert others == {"in-2"}
+    result = made(reading=logs(READS_MORE), view=master(app()), ends={**ENDS, "in-2": (9,)}, others=others)
+    assert [(source.topic, source.end_offsets, source.committed_offsets) for source in result.sources] == [
+        ("in", (10, 20), (5, 20)),
+        ("in-2", (9,), (7,)),
+    ]
+    assert (result.missing, result.warnings) == ((), (NOT_LISTED,))
+    silent = made(reading=logs(READS_MORE), view=master(app()), ends=None, others=others)
+    assert [source.topic for source in silent.sources] == ["in", "in-2"]
+    assert silent.missing == (Part.END_OFFSETS,)
+
+
+def test_other_topics_are_remembered_until_a_run_tells_others() -> None:
+    """A new run that has not told yet, or a log that does not answer, reads what the job read before."""
+    known = frozenset({"in-2"})
+    assert other_topics(spec(), None, known) == known
+    assert other_topics(spec(), logs(WARM), known) == known
+    assert other_topics(spec(), logs(replace(READS_MORE, topics=frozenset({"in"}))), known) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("ends", "reading", "warned"),
+    [
+        ({"in": (10, 20)}, READS_MORE, ("topic_unknown", ("in-2",))),
+        ({"in-2": (9,)}, READS_MORE, ("topic_unknown", ("in",))),
+        ({"in": (10, 20), "in-2": (9,)}, replace(READS_MORE, topics=frozenset({"in-2"})), ("topic_not_read", ("in",))),
+    ],
+    ids=["another topic that may not be described", "the spec's topic is gone", "the spec's topic is not read"],
+)
+def test_topics_without_a_measurement_are_named(
+    ends: TopicOffsets, reading: Reading, warned: tuple[str, tuple[str, ...]]
+) -> None:
+    """Nobody has to guess why a lag is unknown, or that there is a topic which is not measured."""
+    result = made(reading=logs(reading), view=master(app()), ends=ends, others=frozenset({"in-2"}))
+    first = (result.warnings or ())[0]
+    assert (first.code, first.topics) == warned
+    assert [source.topic for source in result.sources] == ["in", *(topic for topic in ends if topic != "in")]
+
+
+def test_a_query_that_has_told_nothing_yet_is_given_time() -> None:
+    """Until every query has told what it reads, no topic of the spec counts as not read."""
+    early = replace(READS_MORE, topics=frozenset(), all_told=False)
+    assert made(reading=logs(early), view=master(app())).warnings is None
+    assert made(reading=logs(replace(early, query_active=False, all_told=True)), view=master()).warnings is None
 
 
 def test_an_unknown_topic_is_missing_on_both_sides() -> None:

@@ -14,7 +14,7 @@ from tests.support.history import history
 from tidegate.events.decision import Keyframe, Status
 from tidegate.events.job import Mode, SpecChange
 from tidegate.events.result import Phase
-from tidegate.events.snapshot import ClusterState
+from tidegate.events.snapshot import ClusterState, SnapshotWarning, WarningCode
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
 from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
 from tidegate.operate import SpecRefused, publish, refused_move, with_mode, with_size
@@ -26,6 +26,19 @@ NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
 def point(at: float, delay: float = 1.0, rate: float = 10.0) -> TimelinePoint:
     """Return a point of a timeline."""
     return TimelinePoint(at, rate, 20.0, delay, 5.0, 4.0, at)
+
+
+def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
+    """A job that is not measured whole says so, with what to do, until a snapshot warns of nothing."""
+    fleet, topics = Fleet(), tuple(f"t{number}" for number in range(7))
+    fleet.take_spec(job())
+    for code in WarningCode:
+        warned = (SnapshotWarning(code=code, topics=topics),)
+        fleet.take(snapshot(1).model_copy(update={"warnings": warned}))
+        (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
+        assert "t0, t1, t2, t3, t4 and 2 more" in text
+    fleet.take(snapshot(2))
+    assert fleet.get("rates").warnings == []  # type: ignore[union-attr]
 
 
 def test_a_timeline_is_bounded_and_keeps_its_peaks() -> None:

@@ -69,6 +69,19 @@ def test_a_progress_event_is_read_unchanged() -> None:
     assert [(o.name, o.rows, o.partitions) for o in progress.operators] == [("stateStoreSave", 4, 2)]
 
 
+def test_assigned_partitions_are_told() -> None:
+    """Of a topic that is read with `assign` other partitions are not read, unless another source reads all of it."""
+    by_assign = {
+        "description": "KafkaV2[Assign[a-0, b-1]]",
+        "numInputRows": 1,
+        "endOffset": {"a": {"0": 3}, "b": {"1": 4}},
+    }
+    whole = {"description": "KafkaV2[Subscribe[b]]", "numInputRows": 1, "endOffset": {"b": {"0": 3, "1": 4}}}
+    both = parse(progress_line(sources=[by_assign, whole]))
+    assert isinstance(both, QueryProgress)
+    assert both.assigned == {"a"}
+
+
 def test_job_and_application_are_identified() -> None:
     """`spark.tidegate.job_id` names the job, the application id names the run."""
     found = events("standalone")

@@ -76,6 +76,26 @@ def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None
     assert run.committed == {"rec": {0: committed}}
 
 
+def test_a_run_tells_which_topics_it_reads() -> None:
+    """A pattern's topics come with the progress; a query that has ended without a failure reads no more."""
+    run = fresh()
+    run.inherited = {"before": {0: 1}}
+    assert run.reading(between(0, 10)).topics == frozenset()
+    run.apply(QueryStarted("q", T))
+    run.apply(QueryStarted("other", T))
+    run.apply(replace(progress(0, 1), committed={"rec": {0: 5}, "rec-2": {0: 1}}))
+    assert not run.reading(between(0, 10)).all_told
+    run.apply(replace(progress(0, 2, query="other"), committed={"once": {1: 5}}, assigned=frozenset({"once"})))
+    reading = run.reading(between(0, 10))
+    assert reading.topics == {"rec", "rec-2", "once"}
+    assert reading.assigned == {"once"}
+    assert reading.all_told
+    run.apply(QueryTerminated("other", None))
+    assert run.reading(between(0, 10)).topics == {"rec", "rec-2"}
+    run.apply(QueryTerminated("q", None))
+    assert run.reading(between(0, 10)).topics == {"rec", "rec-2", "once"}, "what it will read again"
+
+
 def test_stage_figures_are_those_of_the_tasks() -> None:
     """Busy time is the sum over tasks; median and slowest are averaged over the runs; the place is the newest run's."""
     run = fresh()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,9 +17,11 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.problems import NO, problem_of
-from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs
+from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs, received
 from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
+from tidegate.fleet.warnings import in_words
 from tidegate.remote.files import Files
 from tidegate.runtime.kafka import check_topics, ensure_topics
 from tidegate.runtime.settings import without_login
@@ -42,6 +45,8 @@ DEMO_MEMORY_GB = 4.0
 """What the demo's Kafka, Redis, Spark master, worker, driver and executors need together."""
 
 
+RECENT = timedelta(minutes=10)
+"""How old the snapshots may be whose warnings are shown."""
 _NAMED = 3
 """How many jobs of one master a line names."""
 
@@ -119,6 +124,8 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
         specs = current_specs(settings)
         yield from _spark_of_jobs(specs)
         yield from files_of_jobs(specs, Files(settings.files))
+        recent = received(MetricSnapshot, settings, since=RECENT, on_error=lambda _: None)
+        yield from warnings_about({one.event.job_id: one.event for one in recent if one.event.job_id in specs})
 
 
 def _python() -> Finding:
@@ -235,6 +242,13 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             said = f"{url}: {type(error).__name__}: {error}"
             yield Finding("warn", what, said, "start its master, or correct application.rest_url")
+
+
+def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:
+    """Name what the newest snapshot of each job warns of."""
+    for job_id, snapshot in sorted(newest.items()):
+        for said, remedy in map(in_words, snapshot.warnings or ()):
+            yield Finding("warn", f"measurement of {job_id}", said, remedy)
 
 
 def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Finding]:

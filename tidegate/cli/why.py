@@ -15,7 +15,9 @@ from tidegate.client import BadRecord, ClientSettings, current_specs, received
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.fleet.explain import delay, explain, spans_of
+from tidegate.fleet.warnings import warnings_of
 from tidegate.terminal import age, clock, figure, stdout, styled, table
 from tidegate.whatif.nearest import NearestChange, in_words, what_would_change
 from tidegate.whatif.recorded import CannotTry
@@ -73,6 +75,10 @@ def why(
     results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=quiet)]
     for line in explain(decision, results):
         stdout().print(Text(line, style="bold" if line == decision.sentence else ""))
+    if warnings := warnings_of(_measured(settings, decision)):
+        stdout().print("\nWarnings of the measurement:")
+        for line in warnings:
+            stdout().print(f"  {line}", markup=False)
     if change:
         said = [in_words(one) for one in _changes(settings, decision)]
         stdout().print("\nWhat it would take to change it, the nearest first:")
@@ -144,6 +150,13 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
         )
     columns = ["job", "mode", "policy", "slots", "status", "lag records", "delay", "decided", "why"]
     stdout().print(table("", columns, rows, right=["slots", "lag records", "delay"]))
+
+
+def _measured(settings: ClientSettings, decision: Decision) -> MetricSnapshot | None:
+    """Return the snapshot that a decision was made on, if it is still there."""
+    back = decision.observed.at - timedelta(minutes=5)
+    found = received(MetricSnapshot, settings, job=decision.job_id, since=back, on_error=quiet)
+    return next((one.event for one in found if one.event.snapshot_id == decision.snapshot_id), None)
 
 
 def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: bool) -> None:

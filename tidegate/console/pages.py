@@ -93,7 +93,7 @@ def job_page(job: FleetJob, now: datetime) -> Values:
         "job": job,
         "row": row_of(job, now),
         "facts": facts,
-        "remedies": remedies(decision) if decision is not None else [],
+        "remedies": [*(remedies(decision) if decision is not None else []), *job.warnings],
         "charts": charts,
         "data": as_json(charts),
         "table": table_of(job),

@@ -12,7 +12,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.engine.state import JobState, Slice
 from tidegate.events.decision import Evidence, Expectation, Figure, Observed
 from tidegate.events.job import JobSpec, ManualScale
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, WarningCode
 
 
 class Case(NamedTuple):
@@ -39,7 +39,14 @@ class Case(NamedTuple):
     def announced(self) -> Announced | None:
         """The demand that the jobs upstream announce; None if no plan is known."""
         neighbours = self.observed.neighbours
-        return announced(neighbours, self.spec.sources, self.evidence, self.measured_at) if neighbours else None
+        return announced(neighbours, self.sources, self.evidence, self.measured_at) if neighbours else None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The topics that the spec names, and then those that the job reads besides and that are measured, too."""
+        warnings = self.snapshot.warnings or ()
+        others = [topic for each in warnings if each.code is WarningCode.TOPIC_NOT_LISTED for topic in each.topics]
+        return (*self.spec.sources, *others)
 
 
 class Proposal(NamedTuple, Generic[M]):

@@ -378,6 +378,8 @@ class JobSpec(Wire):
     version: Annotated[int, Field(ge=1)] = 1
     pool_id: Identifier = "default"
     sources: tuple[TopicName, ...] = Field(min_length=1)
+    """The topics that the job reads. Others that its queries read, such as new ones of a `subscribePattern`, are
+    measured as well, but do not link the job to those that write them."""
     sinks: tuple[TopicName, ...] = ()
     running: bool = True
     """Whether the job is meant to run; Tidegate starts a job that is meant to run and does not."""

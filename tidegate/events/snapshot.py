@@ -35,8 +35,29 @@ class Part(StrEnum):
     JOB_STATE = "job_state"
 
 
+class WarningCode(StrEnum):
+    """What somebody should look at, although the job can be measured, or to find out why it cannot."""
+
+    TOPIC_UNKNOWN = "topic_unknown"
+    """The spec names topics, or the job reads some, that Kafka does not have or does not let the collector describe."""
+    TOPIC_NOT_READ = "topic_not_read"
+    """The spec names topics that no query of the job reads."""
+    TOPIC_NOT_LISTED = "topic_not_listed"
+    """The job reads topics that the spec does not name. They are measured, too."""
+
+
+class SnapshotWarning(Wire):
+    """A warning about how a job is observed."""
+
+    code: WarningCode
+    topics: tuple[TopicName, ...] = ()
+
+
 class SourceOffsets(Wire):
-    """Offsets of one source topic; the index is the partition. Unknown offsets are null."""
+    """Offsets of one source topic; the index is the partition. Unknown offsets are null.
+
+    A partition that the job does not read, because its option `assign` names others, has 0 in both rows.
+    """
 
     topic: TopicName
     end_offsets: tuple[Count | None, ...]
@@ -158,6 +179,7 @@ class MetricSnapshot(Wire):
     incarnation_started_at: Instant | None = None
     query_id: str | None = None
     sources: tuple[SourceOffsets, ...] = ()
+    """The topics that the spec names, then others that the job reads."""
     batches: tuple[MicroBatch, ...] = Field(default=(), max_length=200)
     """Micro-batches that finished in the interval, oldest first; the newest 200 when there were more."""
     batches_left_out: Count = 0
@@ -175,6 +197,8 @@ class MetricSnapshot(Wire):
     """Share of executor run time spent in garbage collection."""
     pool: Pool | None = None
     missing: tuple[Part, ...] = ()
+    warnings: tuple[SnapshotWarning, ...] | None = None
+    """Absent without any."""
 
     @model_validator(mode="after")
     def _identity_holds(self) -> Self:

@@ -24,6 +24,7 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
 from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.timeline import JobTimeline, TimelinePoint
+from tidegate.fleet.warnings import warnings_of
 from tidegate.terminal import size
 
 LOG_LENGTH = 100
@@ -75,6 +76,8 @@ class FleetJob:
     decision: Decision | None = None
     """The newest one, without its keyframe."""
     state: ClusterState | None = None
+    warnings: list[str] = field(default_factory=list)
+    """Of the newest snapshot, in words, with what to do."""
     last_result: ActionResult | None = None
     timeline: JobTimeline = field(default_factory=JobTimeline)
     spans: list[LogEntry] = field(default_factory=list)
@@ -240,7 +243,7 @@ class Fleet:
             case ActionResult():
                 job.take_result(event)
             case MetricSnapshot():
-                job.state = event.state
+                job.state, job.warnings = event.state, warnings_of(event)
                 self._pool(event)
             case _:
                 return

@@ -93,7 +93,7 @@ def upstream_demand(case: Case, arrivals: float, catch_up_seconds: float) -> Ups
         return None
     windows = [each.evidence.window_seconds for each in upstream if each.evidence is not None]
     mine = case.evidence.window_seconds
-    covered = set(case.spec.sources) <= {topic for each in upstream for topic in each.topics}
+    covered = set(case.sources) <= {topic for each in upstream for topic in each.topics}
     comparable = all(abs(window - mine) <= WINDOW_TOLERANCE * max(window, mine) for window in windows)
     jobs = ", ".join(each.job_id for each in upstream)
     if covered and comparable:

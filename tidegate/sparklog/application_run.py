@@ -73,6 +73,12 @@ class Reading:
     operators: tuple[StateOperator, ...]
     local_cores: int | None
     """Cores of a `local[n]` application; None for any other."""
+    topics: frozenset[str] = frozenset()
+    """The topics that its queries read; once all have ended, those that they have read."""
+    assigned: frozenset[str] = frozenset()
+    """Those among them of which only the partitions with a committed offset are read."""
+    all_told: bool = False
+    """Whether every query that has not ended has told what it reads."""
 
 
 @dataclass(slots=True)
@@ -82,6 +88,9 @@ class _Query:
     last_batch: int = -1
     running: BatchInProgress | None = None
     committed: events.PartitionOffsets = field(default_factory=dict)
+    assigned: frozenset[str] = frozenset()
+    told: bool = False
+    """Whether it has told what it reads."""
     operators: tuple[StateOperator, ...] = ()
 
     @property
@@ -110,6 +119,8 @@ class ApplicationRun:
         self.inherited: events.PartitionOffsets = {}
         """Committed offsets of the previous run; they apply until this run commits, as the checkpoint is the same. Its
         queries commit at different times, so they apply topic by topic."""
+        self.inherited_assigned: frozenset[str] = frozenset()
+        """Of the previous run, for as long."""
         self._local_cores: int | None = None
         self._queries: dict[str, _Query] = {}
         self._rehearsals: set[str] = set()
@@ -136,7 +147,8 @@ class ApplicationRun:
             case events.QueryProgress():
                 self._progress(event)
             case events.QueryStarted():
-                self._queries[event.query_id] = _Query(committed=self._query(event.query_id).committed)
+                before = self._query(event.query_id)
+                self._queries[event.query_id] = _Query(committed=before.committed, assigned=before.assigned)
             case events.QueryIdle():
                 self._query(event.query_id).running = None
             case events.QueryTerminated():
@@ -165,6 +177,19 @@ class ApplicationRun:
                 for partition, offset in offsets.items():
                     of_topic[partition] = min(offset, of_topic.get(partition, offset))
         return {**self.inherited, **lowest}
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that the queries read; once all have ended without a failure, those that they have read."""
+        reading = [query for query in self._queries.values() if not query.done]
+        return frozenset(topic for query in reading or self._queries.values() for topic in query.committed)
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """Topics of which only the partitions with a committed offset are read."""
+        queries = self._queries.values()
+        whole = {topic for query in queries for topic in query.committed.keys() - query.assigned}
+        return frozenset(topic for query in queries for topic in query.assigned) - whole
 
     @property
     def has_committed(self) -> bool:
@@ -219,6 +244,9 @@ class ApplicationRun:
             gc_ratio=_gc_ratio(runs),
             operators=tuple(operator for query in holding for operator in query.operators),
             local_cores=self._local_cores,
+            topics=self.topics,
+            assigned=self.assigned if self.has_committed else self.inherited_assigned,
+            all_told=all(query.told for query in queries if not query.done),
         )
 
     def _rehearses(self, event: events.SparkEvent) -> bool:
@@ -234,6 +262,7 @@ class ApplicationRun:
         query = self._query(event.query_id)
         query.active = True
         query.committed = event.committed or query.committed
+        query.assigned, query.told = event.assigned, True
         query.operators = tuple(
             StateOperator(name=o.name, rows=o.rows, memory_bytes=o.memory_bytes, partitions=o.partitions)
             for o in event.operators

@@ -226,6 +226,7 @@ class LogDirectory:
             if len(followed) == 2 and old.ended is None and not new.has_committed:
                 return
             new.inherited = old.committed
+            new.inherited_assigned = old.assigned if old.has_committed else old.inherited_assigned
             gone = followed.pop(0)
             self._by_stem = {stem: each for stem, each in self._by_stem.items() if each is not gone}
 

@@ -148,6 +148,7 @@ def _progress(event: Any) -> events.SparkEvent:
         start=offsets_of(sources, "startOffset"),
         latest=offsets_of(sources, "latestOffset"),
         sources=tuple(str(source.get("description")) for source in sources),
+        assigned=_assigned(sources),
     )
     _ = made.finished_at  # a batch that ends after the year 9999 is a broken line
     return made
@@ -189,6 +190,15 @@ def offsets_of(sources: Any, which: str) -> events.PartitionOffsets:
                 number, done = int(partition), _count(offset)
                 of_topic[number] = min(done, of_topic.get(number, done))
     return found
+
+
+def _assigned(sources: Any) -> frozenset[str]:
+    """Return the topics that only sources with `assign` read: of them only the partitions of the offsets are read."""
+    by_kind: dict[bool, set[str]] = {True: set(), False: set()}
+    for source in sources:
+        topics = _of_source(source, source.get("endOffset"))
+        by_kind["[Assign[" in str(source.get("description"))].update(topics)
+    return frozenset(by_kind[True] - by_kind[False])
 
 
 def _of_source(source: Any, offsets: Any) -> Mapping[str, Mapping[str, Any]]:

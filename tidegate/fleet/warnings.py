@@ -1,0 +1,38 @@
+"""What the newest snapshot of a job warns of, in words. Pure."""
+
+from __future__ import annotations
+
+from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
+
+_NAMED = 5
+"""How many topics of a warning are named."""
+
+_WORDS = {
+    WarningCode.TOPIC_UNKNOWN: (
+        "Kafka does not have {topics}, or does not let the collector describe it, so what waits there is not known",
+        "create it, correct `sources` in the spec, or allow the collector Describe on it",
+    ),
+    WarningCode.TOPIC_NOT_READ: (
+        "no query of the job reads {topics}, so the job keeps its size",
+        "take it out of `sources` in the spec, or correct its name",
+    ),
+    WarningCode.TOPIC_NOT_LISTED: (
+        "the job reads {topics}, which its spec does not name; it is measured all the same",
+        "add it to `sources` in the spec, so that it also links the job to the ones that write it",
+    ),
+}
+
+
+def in_words(warning: SnapshotWarning) -> tuple[str, str]:
+    """Return what a warning says, and what to do about it."""
+    said, remedy = _WORDS[warning.code]
+    topics = ", ".join(warning.topics[:_NAMED])
+    if len(warning.topics) > _NAMED:
+        topics += f" and {len(warning.topics) - _NAMED} more"
+    return said.format(topics=topics), remedy
+
+
+def warnings_of(snapshot: MetricSnapshot | None) -> list[str]:
+    """Return the warnings of a snapshot in words, each with what to do; none if there is no snapshot."""
+    found = [in_words(each) for each in (snapshot.warnings or ())] if snapshot is not None else []
+    return [f"{said}: {remedy}" for said, remedy in found]
