@@ -115,7 +115,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         gc_ratio=figures.gc_ratio if figures else None,
         pool=pool,
         missing=tuple(missing),
-        warnings=_warnings(spec, seen, run) or None,
+        warnings=_warnings(spec, seen, figures) or None,
     )
 
 
@@ -222,7 +222,10 @@ def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[
         WarningCode.TOPIC_NOT_READ: listed - unknown - run.topics if run is not None and told else frozenset(),
         WarningCode.TOPIC_NOT_LISTED: seen.others - unknown,
     }
-    return tuple(SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics)
+    named = [SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics]
+    if run is not None and run.clock_ahead_seconds is not None:
+        named.append(SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=round(run.clock_ahead_seconds, 1)))
+    return tuple(named)
 
 
 def _sources(spec: JobSpec, seen: SourceAnswers) -> tuple[SourceOffsets, ...]:

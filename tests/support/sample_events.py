@@ -420,6 +420,9 @@ def _later() -> dict[str, Wire]:
                 ),
             }
         ),
+        "snapshot.clock_apart": _snapshots()[1].model_copy(
+            update={"warnings": (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)}
+        ),
         "snapshot.removed": _snapshots()[1].model_copy(
             update={
                 "sources": (

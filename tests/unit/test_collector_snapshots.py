@@ -353,6 +353,13 @@ def test_a_query_that_has_told_nothing_yet_is_given_time() -> None:
     assert made(reading=logs(replace(early, query_active=False, all_told=True)), view=master()).warnings is None
 
 
+def test_a_driver_with_another_clock_is_told() -> None:
+    """Whoever asks why the utilization is unknown learns by how many seconds the clocks differ."""
+    late = replace(WORKING, batches=(), batches_left_out=5, clock_ahead_seconds=-42.51)
+    result = made(reading=logs(late), view=master(app()))
+    assert result.warnings == (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)
+
+
 def test_an_unknown_topic_is_missing_on_both_sides() -> None:
     """A source that neither broker nor query knows does not look like a source without lag."""
     result = made(ends={}, reading=logs(replace(IDLE, committed={"other": {0: 1}})), view=master(app()))

@@ -32,11 +32,16 @@ def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
     """A job that is not measured whole says so, with what to do, until a snapshot warns of nothing."""
     fleet, topics = Fleet(), tuple(f"t{number}" for number in range(7))
     fleet.take_spec(job())
-    for code in WarningCode:
+    for code in set(WarningCode) - {WarningCode.CLOCK_APART}:
         warned = (SnapshotWarning(code=code, topics=topics),)
         fleet.take(snapshot(1).model_copy(update={"warnings": warned}))
         (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
         assert "t0, t1, t2, t3, t4 and 2 more" in text
+    for seconds, words in ((90.0, "90 s ahead of"), (-4000.0, "4,000 s behind")):
+        warned = (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=seconds),)
+        fleet.take(snapshot(1).model_copy(update={"warnings": warned}))
+        (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
+        assert words in text
     fleet.take(snapshot(2))
     assert fleet.get("rates").warnings == []  # type: ignore[union-attr]
 

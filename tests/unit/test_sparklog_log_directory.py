@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import time
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
@@ -240,3 +242,22 @@ def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     """A missing directory raises an error with its path; it does not look empty."""
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read(LogDirectory(tmp_path / "nowhere", limit_bytes=LIMIT))
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0], ids=["behind", "ahead"])
+def test_a_log_that_grows_is_fresh_whatever_the_clock_of_its_file_system_says(tmp_path: Path, skew: float) -> None:
+    """An hour off, and still a log that grew between two looks has just grown; another one is as old as it says."""
+    file = rolling(tmp_path, recorded()[:-2])
+    written = time.time() + skew
+    os.utime(file, (written, written))
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    first = read(directory)["recorded"].grown_at
+    assert first is not None
+    assert first.timestamp() == pytest.approx(min(written, time.time()), abs=5), "not in the future"
+    assert read(directory)["recorded"].grown_at == first
+    with file.open("ab") as log:
+        log.write(b"\n")
+    os.utime(file, (written + 10, written + 10))
+    grown = read(directory)["recorded"].grown_at
+    assert grown is not None
+    assert grown.timestamp() == pytest.approx(time.time(), abs=5)

@@ -96,6 +96,16 @@ def test_a_run_tells_which_topics_it_reads() -> None:
     assert run.reading(between(0, 10)).topics == {"rec", "rec-2", "once"}, "what it will read again"
 
 
+def test_a_clock_that_is_days_ahead_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to intervals far in the future is kept for them, but only so much of it."""
+    monkeypatch.setattr("tidegate.sparklog.application_run.MAX_AHEAD", 100)
+    run = fresh()
+    for number in range(200):
+        run.apply(progress(number, 86_400 + number))
+    run.cut(between(0, 10))
+    assert run.reading(between(10, 20)).batches_left_out == 100
+
+
 def test_stage_figures_are_those_of_the_tasks() -> None:
     """Busy time is the sum over tasks; median and slowest are averaged over the runs; the place is the newest run's."""
     run = fresh()
@@ -162,6 +172,8 @@ def test_a_driver_with_another_clock_does_not_look_idle(ahead: float) -> None:
             run.apply(progress(5 * number + batch, 10 * number + 2 * batch + ahead, seconds=2.0))
         reading = run.cut(between(10 * number, 10 * number + 10))
         assert reading.batches or reading.batches_left_out
+        if not reading.batches:
+            assert reading.clock_ahead_seconds == pytest.approx(ahead, abs=10)
 
 
 @pytest.mark.parametrize("ahead", [-4.0, 0.0, 4.0])
@@ -173,6 +185,7 @@ def test_a_small_difference_of_clocks_leaves_nothing_out(ahead: float) -> None:
             run.apply(progress(5 * number + batch, 10 * number + 2 * batch + ahead, seconds=2.0))
         reading = run.cut(between(10 * number, 10 * number + 10))
         assert reading.batches_left_out == 0
+        assert reading.clock_ahead_seconds is None
         seen += ids(reading)
     assert seen[:17] == list(range(17))
 

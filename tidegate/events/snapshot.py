@@ -44,6 +44,8 @@ class WarningCode(StrEnum):
     """The spec names topics that no query of the job reads."""
     TOPIC_NOT_LISTED = "topic_not_listed"
     """The job reads topics that the spec does not name. They are measured, too."""
+    CLOCK_APART = "clock_apart"
+    """Batches are left out, because the driver's clock is too far from the collector's, or its log is read late."""
 
 
 class SnapshotWarning(Wire):
@@ -51,6 +53,8 @@ class SnapshotWarning(Wire):
 
     code: WarningCode
     topics: tuple[TopicName, ...] = ()
+    seconds: float | None = None
+    """How far the driver's clock is ahead of the collector's, negative if it is behind, to about an interval."""
 
 
 class SourceOffsets(Wire):

@@ -20,6 +20,10 @@ _WORDS = {
         "the job reads {topics}, which its spec does not name; it is measured all the same",
         "add it to `sources` in the spec, so that it also links the job to the ones that write it",
     ),
+    WarningCode.CLOCK_APART: (
+        "batches are left out: the driver's clock is about {seconds} the collector's, or its log is read as late",
+        "synchronize the clocks of the machines of driver and collector",
+    ),
 }
 
 
@@ -29,7 +33,9 @@ def in_words(warning: SnapshotWarning) -> tuple[str, str]:
     topics = ", ".join(warning.topics[:_NAMED])
     if len(warning.topics) > _NAMED:
         topics += f" and {len(warning.topics) - _NAMED} more"
-    return said.format(topics=topics), remedy
+    seconds = warning.seconds or 0.0
+    apart = f"{abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'}"
+    return said.format(topics=topics, seconds=apart), remedy
 
 
 def warnings_of(snapshot: MetricSnapshot | None) -> list[str]:

@@ -22,6 +22,8 @@ MAX_BATCHES = 200
 MAX_RUNNING = 50
 MAX_STAGES = 200
 """The busiest stages of an interval; a `foreachBatch` that loops over actions can have any number."""
+MAX_AHEAD = 10_000
+"""Batches, and runs of stages, that are kept for later intervals: the clock of a driver may be days ahead."""
 LATE = timedelta(seconds=5)
 """How late Spark may write an event of the previous interval; older ones fell into a gap and are left out."""
 
@@ -77,6 +79,9 @@ class Reading:
     """The topics that its queries read; once all have ended, those that they have read."""
     assigned: frozenset[str] = frozenset()
     """Those among them of which only the partitions with a committed offset are read."""
+    clock_ahead_seconds: float | None = None
+    """How far the driver's clock is ahead of the collector's, or behind if negative, to about an interval. None unless
+    batches were left out for that. A log that is read late looks as if its clock was behind."""
     all_told: bool = False
     """Whether every query that has not ended has told what it reads."""
 
@@ -199,8 +204,8 @@ class ApplicationRun:
     def cut(self, interval: Interval) -> Reading:
         """Return the interval's reading and drop what ended in it; what ended later stays."""
         reading = self.reading(interval)
-        self._batches = [(at, batch) for at, batch in self._batches if at > interval.end]
-        self._stage_runs = [run for run in self._stage_runs if run.at > interval.end]
+        self._batches = [(at, batch) for at, batch in self._batches if at > interval.end][-MAX_AHEAD:]
+        self._stage_runs = [run for run in self._stage_runs if run.at > interval.end][-MAX_AHEAD:]
         return reading
 
     def counts(self, interval: Interval) -> tuple[int, int, int]:
@@ -219,7 +224,7 @@ class ApplicationRun:
         """Return what the events so far say about an interval; drop nothing."""
         assert self.started is not None  # noqa: S101 - a run is followed only after its start was read
         batches = [batch for at, batch in self._batches if interval.holds(at)]
-        missed = sum(interval.misses(at) for at, _ in self._batches)
+        missed = [at for at, _ in self._batches if interval.misses(at)]
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
         queries = self._queries.values()
         batches_running = [query.running for query in queries if query.running is not None and query.active]
@@ -237,7 +242,7 @@ class ApplicationRun:
             query_id=next(iter(self._queries), None),
             committed=self.committed,
             batches=tuple(batches[-MAX_BATCHES:]),
-            batches_left_out=max(0, len(batches) - MAX_BATCHES) + missed,
+            batches_left_out=max(0, len(batches) - MAX_BATCHES) + len(missed),
             current_batch_started_at=running[0].started_at if running else None,
             running=tuple(batch.figures() for batch in running[:MAX_RUNNING]),
             stages=_stages(runs),
@@ -246,6 +251,7 @@ class ApplicationRun:
             local_cores=self._local_cores,
             topics=self.topics,
             assigned=self.assigned if self.has_committed else self.inherited_assigned,
+            clock_ahead_seconds=(max(missed) - interval.end).total_seconds() if missed else None,
             all_told=all(query.told for query in queries if not query.done),
         )
 

@@ -42,13 +42,17 @@ def log_stem(name: str) -> str:
 class FileTail:
     """The lines of one growing file, each returned once."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Place, modified_at: float = 0.0) -> None:
         if path.name.removesuffix(IN_PROGRESS).removesuffix(".compact").endswith(_CODECS):
             raise UnreadableLog(
                 f"{path}: only plain and zstd logs can be read; set spark.eventLog.compression.codec=zstd"
             )
         self.path = path
-        self.modified_at = 0.0
+        self.modified_at = modified_at
+        """When it, or the file before it, was last seen to grow, by this machine's clock, in seconds since 1970; until
+        then when the file system says that it was written, but not later than now."""
+        self._written_at: float | None = None
+        """The file system's time of the last write, which may be by another clock."""
         self.offset = 0
         """How many bytes, as stored, have been read."""
         self.at_end = False
@@ -90,7 +94,10 @@ class FileTail:
         if self._lags:
             return True
         stat = self.path.stat()
-        size, self.modified_at = stat.st_size, stat.st_mtime
+        size, written_at, now = stat.st_size, stat.st_mtime, time.time()
+        if written_at != self._written_at:
+            self.modified_at = now if self._written_at is not None else max(self.modified_at, min(written_at, now))
+            self._written_at = written_at
         if size < self.offset:
             self._damage = f"{self.path}: shrank to {size} bytes after {self.offset} had been read"
             raise UnreadableLog(self._damage)
@@ -146,7 +153,7 @@ class ApplicationLog:
 
     @property
     def modified_at(self) -> datetime | None:
-        """When the current file was last written."""
+        """When the log was last seen to grow, by this machine's clock; until then when it was written."""
         return datetime.fromtimestamp(self._tail.modified_at, UTC) if self._tail else None
 
     def lines(self, limit_bytes: int) -> Iterator[bytes]:
@@ -172,7 +179,7 @@ class ApplicationLog:
                 return
             self._finished_bytes = self.bytes_read
             self._index = newer
-            self._tail = FileTail(self._files[newer])
+            self._tail = FileTail(self._files[newer], self._tail.modified_at if self._tail else 0.0)
 
     def caught_up(self) -> bool:
         """Whether the last read came to the end of all that was written."""

@@ -41,7 +41,8 @@ class JobReading:
     complete: bool
     """False if the newest log could not be read to its end, so that missing events mean nothing."""
     grown_at: datetime | None
-    """When the newest log was last written, by the file system's clock."""
+    """When the newest log was last seen to grow, by the collector's clock; until then when it was written, by that of
+    the file system."""
 
     @property
     def in_first_batch(self) -> bool:
