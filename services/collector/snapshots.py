@@ -88,6 +88,8 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         missing.append(Part.COMMITTED_OFFSETS)
     if seen.logs is None or not seen.logs.complete or (run is None and state is ClusterState.RUNNING):
         missing += [Part.PROGRESS, Part.TASKS]
+    elif figures is not None and figures.real_time and alive:
+        missing.append(Part.PROGRESS)  # its batches last as long as they should, whether or not there is work
     if slots is None or (has_master and pool is None):
         missing.append(Part.CAPACITY)
     if state is ClusterState.UNKNOWN:
@@ -223,6 +225,8 @@ def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[
         WarningCode.TOPIC_NOT_LISTED: seen.others - unknown,
     }
     named = [SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics]
+    if run is not None and run.real_time:
+        named.append(SnapshotWarning(code=WarningCode.REAL_TIME))
     if run is not None and run.clock_ahead_seconds is not None:
         named.append(SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=round(run.clock_ahead_seconds, 1)))
     return tuple(named)

@@ -423,6 +423,9 @@ def _later() -> dict[str, Wire]:
         "snapshot.clock_apart": _snapshots()[1].model_copy(
             update={"warnings": (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)}
         ),
+        "snapshot.real_time": _snapshots()[1].model_copy(
+            update={"warnings": (SnapshotWarning(code=WarningCode.REAL_TIME),), "missing": (Part.PROGRESS,)}
+        ),
         "snapshot.removed": _snapshots()[1].model_copy(
             update={
                 "sources": (

@@ -360,6 +360,15 @@ def test_a_driver_with_another_clock_is_told() -> None:
     assert result.warnings == (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)
 
 
+def test_a_real_time_trigger_does_not_look_busy() -> None:
+    """Such a query is always within a batch: that is no reason to grow, so its progress is missing, and it is told."""
+    result = made(reading=logs(replace(WORKING, real_time=True)), view=master(app()))
+    assert result.missing == (Part.PROGRESS,)
+    assert result.warnings == (SnapshotWarning(code=WarningCode.REAL_TIME),)
+    over = made(reading=logs(replace(WORKING, real_time=True, ended=True, query_active=False)), view=master())
+    assert (over.state, over.missing) == (ClusterState.STOPPED, ())
+
+
 def test_an_unknown_topic_is_missing_on_both_sides() -> None:
     """A source that neither broker nor query knows does not look like a source without lag."""
     result = made(ends={}, reading=logs(replace(IDLE, committed={"other": {0: 1}})), view=master(app()))

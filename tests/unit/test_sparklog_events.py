@@ -82,6 +82,17 @@ def test_assigned_partitions_are_told() -> None:
     assert both.assigned == {"a"}
 
 
+def test_a_batch_that_reads_on_has_a_real_time_trigger() -> None:
+    """It ends beyond what was there when it was planned. The offsets are those of a real one of Spark 4.2."""
+    rows = {"description": "KafkaV2[Subscribe[rt]]", "numInputRows": 350}
+    ends = {"startOffset": '{"rt":{"0":225,"1":225}}', "endOffset": '{"rt":{"0":400,"1":400}}'}
+    for latest, real_time in (('{"rt":{"0":250,"1":250}}', True), ('{"rt":{"0":400,"1":500}}', False), (None, False)):
+        progress = parse(progress_line(sources=[rows | ends | {"latestOffset": latest}]))
+        assert isinstance(progress, QueryProgress)
+        assert progress.real_time is real_time
+    assert not any(event.real_time for event in events("standalone") if isinstance(event, QueryProgress))
+
+
 def test_job_and_application_are_identified() -> None:
     """`spark.tidegate.job_id` names the job, the application id names the run."""
     found = events("standalone")

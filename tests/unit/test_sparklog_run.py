@@ -106,6 +106,15 @@ def test_a_clock_that_is_days_ahead_does_not_fill_the_memory(monkeypatch: pytest
     assert run.reading(between(10, 20)).batches_left_out == 100
 
 
+def test_a_real_time_query_is_known_until_a_batch_shows_otherwise() -> None:
+    """A batch without records cannot tell, so what the one before told holds."""
+    run, seen = fresh(), []
+    for number, (real_time, records) in enumerate([(True, 5), (False, 0), (False, 5)]):
+        run.apply(replace(progress(number, number), real_time=real_time, input_records=records))
+        seen.append(run.reading(between(0, 10)).real_time)
+    assert seen == [True, True, False]
+
+
 def test_stage_figures_are_those_of_the_tasks() -> None:
     """Busy time is the sum over tasks; median and slowest are averaged over the runs; the place is the newest run's."""
     run = fresh()

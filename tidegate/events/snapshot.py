@@ -44,6 +44,8 @@ class WarningCode(StrEnum):
     """The spec names topics that no query of the job reads."""
     TOPIC_NOT_LISTED = "topic_not_listed"
     """The job reads topics that the spec does not name. They are measured, too."""
+    REAL_TIME = "real_time"
+    """A query has a real-time trigger. Its batches do not show how busy it is, so progress is missing."""
     CLOCK_APART = "clock_apart"
     """Batches are left out, because the driver's clock is too far from the collector's, or its log is read late."""
 

@@ -20,6 +20,10 @@ _WORDS = {
         "the job reads {topics}, which its spec does not name; it is measured all the same",
         "add it to `sources` in the spec, so that it also links the job to the ones that write it",
     ),
+    WarningCode.REAL_TIME: (
+        "a query has a real-time trigger, whose batches do not show how busy it is, so the job keeps its size",
+        "set the size by hand, `tidegate scale JOB SLOTS --reason …`, or use a trigger of micro-batches",
+    ),
     WarningCode.CLOCK_APART: (
         "batches are left out: the driver's clock is about {seconds} the collector's, or its log is read as late",
         "synchronize the clocks of the machines of driver and collector",

@@ -82,6 +82,8 @@ class Reading:
     clock_ahead_seconds: float | None = None
     """How far the driver's clock is ahead of the collector's, or behind if negative, to about an interval. None unless
     batches were left out for that. A log that is read late looks as if its clock was behind."""
+    real_time: bool = False
+    """Whether a query has a real-time trigger: its batches last as long as they should, whatever there is to do."""
     all_told: bool = False
     """Whether every query that has not ended has told what it reads."""
 
@@ -94,6 +96,7 @@ class _Query:
     running: BatchInProgress | None = None
     committed: events.PartitionOffsets = field(default_factory=dict)
     assigned: frozenset[str] = frozenset()
+    real_time: bool = False
     told: bool = False
     """Whether it has told what it reads."""
     operators: tuple[StateOperator, ...] = ()
@@ -252,6 +255,7 @@ class ApplicationRun:
             topics=self.topics,
             assigned=self.assigned if self.has_committed else self.inherited_assigned,
             clock_ahead_seconds=(max(missed) - interval.end).total_seconds() if missed else None,
+            real_time=any(query.real_time and query.active for query in queries),
             all_told=all(query.told for query in queries if not query.done),
         )
 
@@ -269,6 +273,7 @@ class ApplicationRun:
         query.active = True
         query.committed = event.committed or query.committed
         query.assigned, query.told = event.assigned, True
+        query.real_time = event.real_time or (query.real_time and not event.input_records)
         query.operators = tuple(
             StateOperator(name=o.name, rows=o.rows, memory_bytes=o.memory_bytes, partitions=o.partitions)
             for o in event.operators

@@ -118,6 +118,8 @@ class QueryProgress:
     """The topics' end offsets when the batch was planned, as far as the source told them."""
     sources: tuple[str, ...] = ()
     """What Spark calls the sources, such as `KafkaV2[Subscribe[orders]]`."""
+    real_time: bool = False
+    """Whether the batch went on reading what arrived after it was planned: it has a real-time trigger."""
     assigned: frozenset[str] = frozenset()
     """Topics of which the query reads only the partitions that its option `assign` names."""
 

@@ -149,6 +149,7 @@ def _progress(event: Any) -> events.SparkEvent:
         latest=offsets_of(sources, "latestOffset"),
         sources=tuple(str(source.get("description")) for source in sources),
         assigned=_assigned(sources),
+        real_time=any(_reads_on(source) for source in sources),
     )
     _ = made.finished_at  # a batch that ends after the year 9999 is a broken line
     return made
@@ -190,6 +191,18 @@ def offsets_of(sources: Any, which: str) -> events.PartitionOffsets:
                 number, done = int(partition), _count(offset)
                 of_topic[number] = min(done, of_topic.get(number, done))
     return found
+
+
+def _reads_on(source: Any) -> bool:
+    """Whether a batch ended beyond what had arrived when it was planned; a micro-batch never does."""
+    latest = _of_source(source, source.get("latestOffset"))
+    ends = _of_source(source, source.get("endOffset"))
+    return any(
+        end > latest[topic][partition]
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+        if partition in latest.get(topic, ())
+    )
 
 
 def _assigned(sources: Any) -> frozenset[str]:
