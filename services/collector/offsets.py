@@ -30,6 +30,9 @@ TopicOffsets = Mapping[str, tuple[int | None, ...]]
 """Topic to an offset of each partition; None for an unreadable partition. Topics that do not exist, or that the broker
 cannot describe, are left out."""
 
+ANSWER_SHARE = 0.9
+"""Share of the caller's time limit after which what has been answered counts: librdkafka hands over the answers of all
+brokers at once, when the last one has answered or is too late, and then the caller must still be waiting."""
 FIRST_SECONDS = 30.0
 """How long the first offsets of a topic hold."""
 FIRST_PARTITIONS = 2000
@@ -42,7 +45,7 @@ class KafkaOffsets:
     """Asks the broker over one connection. Blocks; one caller at a time."""
 
     def __init__(self, settings: ServiceSettings, timeout_seconds: float) -> None:
-        self._timeout = timeout_seconds
+        self._timeout = ANSWER_SHARE * timeout_seconds
         self._admin = AdminClient({**settings.kafka(), "socket.timeout.ms": max(1000, int(timeout_seconds * 1000))})
         self._complained: set[str] = set()
         self._firsts: dict[str, dict[int, int]] = {}
@@ -57,9 +60,10 @@ class KafkaOffsets:
         self._admin.poll(0)  # hands librdkafka's log lines to Python's logging
         if not topics:
             return {}
+        deadline = time.monotonic() + self._timeout
         partitions = self._partitions(sorted(topics))
         asked = [TopicPartition(t, p) for t, led in partitions.items() for p, has_leader in led.items() if has_leader]
-        ends = self._offsets(asked, OffsetSpec.latest())
+        ends = self._offsets(asked, OffsetSpec.latest(), deadline - time.monotonic())
         return {topic: tuple(ends.get((topic, p)) for p in range(len(led))) for topic, led in partitions.items()}
 
     def first_offsets(self, ends: TopicOffsets) -> TopicOffsets:
@@ -73,7 +77,7 @@ class KafkaOffsets:
             if len(asked) < FIRST_PARTITIONS:
                 asked += [TopicPartition(topic, p) for p, end in enumerate(ends[topic]) if end is not None]
                 self._asked_at[topic] = now
-        for (topic, partition), offset in self._offsets(asked, OffsetSpec.earliest()).items():
+        for (topic, partition), offset in self._offsets(asked, OffsetSpec.earliest(), self._timeout).items():
             self._firsts.setdefault(topic, {})[partition] = offset
         for topic in [topic for topic, at in self._asked_at.items() if now - at > FORGET_SECONDS]:
             del self._asked_at[topic]
@@ -81,13 +85,16 @@ class KafkaOffsets:
         known = {topic: self._firsts[topic] for topic in ends if topic in self._firsts}
         return {topic: tuple(map(firsts.get, range(len(ends[topic])))) for topic, firsts in known.items()}
 
-    def _offsets(self, asked: list[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    def _offsets(
+        self, asked: list[TopicPartition], spec: OffsetSpec, timeout_seconds: float
+    ) -> dict[tuple[str, int], int]:
+        """Return the offsets of partitions whose leaders answer in time."""
         if not asked:
             return {}
         futures = self._admin.list_offsets(
             dict.fromkeys(asked, spec),
             isolation_level=IsolationLevel.READ_UNCOMMITTED,  # the log's end, open transactions included
-            request_timeout=self._timeout,
+            request_timeout=max(0.1, timeout_seconds),
         )
         answers = self._results(futures.items())
         return {(partition.topic, partition.partition): result.offset for partition, result in answers}
@@ -108,7 +115,7 @@ class KafkaOffsets:
         for asked, future in futures:
             name = asked if isinstance(asked, str) else f"{asked.topic} (partitions)"
             try:
-                answers.append((asked, future.result(timeout=self._timeout + 1)))
+                answers.append((asked, _told(future.result(timeout=self._timeout + 1))))
                 answered.add(name)
             except KafkaException as error:
                 errors[name] = error.args[0]
@@ -119,3 +126,10 @@ class KafkaOffsets:
         if real and not answers:
             raise KafkaException(real[0])
         return answers
+
+
+def _told(answer: Any) -> Any:
+    """Return an answer unless it has an offset below 0: so librdkafka tells of a leader that was too late."""
+    if getattr(answer, "offset", 0) < 0:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return answer

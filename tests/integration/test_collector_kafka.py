@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from tests.support.provider import StackProvider
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.poll import poll_until
 
@@ -128,6 +129,25 @@ def test_not_too_many_topics_are_asked_at_once(topics: Topics, monkeypatch: pyte
     ends = offsets.end_offsets([one, two])
     assert list(offsets.first_offsets(ends)) == [one]
     assert list(offsets.first_offsets(ends)) == [one, two]
+
+
+def test_a_broker_that_stops_answering_is_no_offset(
+    topics: Topics, stack: StackProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leaders are known and hang: librdkafka gives offsets below 0 for an answer, and no error."""
+    offsets = KafkaOffsets(topics.settings, 2.0)
+    topic = topics.make("hanging", 2)
+    topics.fill(topic, 3, 3)
+    assert offsets.end_offsets([topic]) == {topic: (3, 3)}
+    monkeypatch.setattr(offsets, "_partitions", lambda _topics: {topic: {0: True, 1: True}})
+    stack.kafka.pause()
+    started = time.monotonic()
+    try:
+        with pytest.raises(KafkaException):
+            offsets.end_offsets([topic])
+    finally:
+        stack.kafka.resume()
+    assert time.monotonic() - started < 2.0, "in time for those that others lead"
 
 
 def test_no_topics_are_no_call() -> None:
