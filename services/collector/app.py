@@ -131,10 +131,11 @@ class Collector:
             groups.setdefault((application.event_log_dir, application.cluster_place), []).append(spec)
 
         others = {job_id: self._others.get(job_id, frozenset()) for job_id in due}
-        topics = {topic for specs in groups.values() for spec in specs for topic in spec.sources}
-        topics = topics.union(*others.values())
+        topics: dict[bool, set[str]] = {False: set(), True: set()}
+        for job_id in due:
+            topics[bool(self._specs[job_id].read_committed)].update(self._specs[job_id].sources, others[job_id])
         intervals = {job_id: interval for job_id, (_, interval) in due.items()}
-        kafka = asyncio.create_task(self.sources.kafka(topics))
+        kafka = asyncio.create_task(self.sources.kafka(topics[False], topics[True]))
         masters = {url: asyncio.create_task(self.sources.master(url)) for _, url in groups if url is not None}
         logs = {
             where: asyncio.create_task(self.sources.logs(where, self._wanted(where, intervals)))
@@ -158,9 +159,8 @@ class Collector:
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
                 app_id = self._app_ids.get(spec.job_id)
                 cluster = None if master is None else master.of(spec)
-                seen = SourceAnswers(
-                    sequence, offsets, reading, cluster, app_id, checkpoint, others[spec.job_id] - {*spec.sources}
-                )
+                more = others[spec.job_id] - {*spec.sources}
+                seen = SourceAnswers(sequence, offsets.of(spec), reading, cluster, app_id, checkpoint, more)
                 made.append((self._made(spec, seen), None))
             self.deliveries.put(made)
 

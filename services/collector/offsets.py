@@ -52,9 +52,10 @@ class KafkaOffsets:
         self._asked_at: dict[str, float] = {}
         """When the first offsets of each topic were asked, by the monotonic clock."""
 
-    def end_offsets(self, topics: Collection[str]) -> TopicOffsets:
+    def end_offsets(self, topics: Collection[str], *, read_committed: bool = False) -> TopicOffsets:
         """Return the end offsets of `topics` with two requests, however many topics there are.
 
+        With `read_committed`, a partition ends before its first open transaction: its last stable offset.
         Raises `KafkaException` if the broker does not answer in time.
         """
         self._admin.poll(0)  # hands librdkafka's log lines to Python's logging
@@ -63,7 +64,8 @@ class KafkaOffsets:
         deadline = time.monotonic() + self._timeout
         partitions = self._partitions(sorted(topics))
         asked = [TopicPartition(t, p) for t, led in partitions.items() for p, has_leader in led.items() if has_leader]
-        ends = self._offsets(asked, OffsetSpec.latest(), deadline - time.monotonic())
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        ends = self._offsets(asked, OffsetSpec.latest(), deadline - time.monotonic(), level)
         return {topic: tuple(ends.get((topic, p)) for p in range(len(led))) for topic, led in partitions.items()}
 
     def first_offsets(self, ends: TopicOffsets) -> TopicOffsets:
@@ -86,14 +88,18 @@ class KafkaOffsets:
         return {topic: tuple(map(firsts.get, range(len(ends[topic])))) for topic, firsts in known.items()}
 
     def _offsets(
-        self, asked: list[TopicPartition], spec: OffsetSpec, timeout_seconds: float
+        self,
+        asked: list[TopicPartition],
+        spec: OffsetSpec,
+        timeout_seconds: float,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], int]:
         """Return the offsets of partitions whose leaders answer in time."""
         if not asked:
             return {}
         futures = self._admin.list_offsets(
             dict.fromkeys(asked, spec),
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,  # the log's end, open transactions included
+            isolation_level=level,
             request_timeout=max(0.1, timeout_seconds),
         )
         answers = self._results(futures.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -41,13 +41,19 @@ class KafkaAnswer:
     """When the end offsets were read, or would have been."""
     firsts: TopicOffsets
     """Those that are known."""
+    stable_ends: TopicOffsets | None = None
+    """Where the first open transaction begins, for jobs that read only what is committed; None without an answer."""
+
+    def of(self, spec: JobSpec) -> KafkaAnswer:
+        """Return the answer with the end offsets up to which a job can read."""
+        return replace(self, ends=self.stable_ends) if spec.read_committed else self
 
 
 class OffsetSource(Protocol):
     """Knows the offsets of topics; `offsets.KafkaOffsets` is one. Blocks."""
 
-    def end_offsets(self, topics: Collection[str]) -> TopicOffsets:
-        """Return the end offsets of topics."""
+    def end_offsets(self, topics: Collection[str], *, read_committed: bool = False) -> TopicOffsets:
+        """Return the end offsets of topics; with `read_committed`, a partition ends before an open transaction."""
 
     def first_offsets(self, ends: TopicOffsets) -> TopicOffsets:
         """Return the first offsets of topics whose end offsets are given, as far as they are known."""
@@ -108,15 +114,21 @@ class Sources:
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
 
-    async def kafka(self, topics: Collection[str]) -> KafkaAnswer:
-        """Return the end offsets, the time of the measurement, and the first offsets."""
-        seconds = self.settings.kafka_timeout_seconds
-        ends = await self.bounded("kafka", "", self._kafka_worker.call(seconds, self.offsets.end_offsets, topics))
-        at, firsts = self.clock.now(), None
-        if ends:
-            call = self._kafka_worker.call(seconds, self.offsets.first_offsets, ends)
-            firsts = await self.bounded("kafka", "", call)
-        return KafkaAnswer(ends, at, firsts or {})
+    async def kafka(self, topics: Collection[str], committed: Collection[str] = ()) -> KafkaAnswer:
+        """Return the end offsets, the time of the measurement, and the first offsets.
+
+        Of the topics `committed`, the end offsets are those of readers of committed transactions.
+        """
+        seconds, call = self.settings.kafka_timeout_seconds, self._kafka_worker.call
+        ends = await self.bounded("kafka", "", call(seconds, self.offsets.end_offsets, topics))
+        at, stable = self.clock.now(), None
+        if committed:
+            asked = call(seconds, self.offsets.end_offsets, committed, read_committed=True)
+            stable = await self.bounded("kafka", "", asked)
+        firsts = None
+        if known := {**(ends or {}), **(stable or {})}:
+            firsts = await self.bounded("kafka", "", call(seconds, self.offsets.first_offsets, known))
+        return KafkaAnswer(ends, at, firsts or {}, stable)
 
     async def master(self, place: str) -> JobsCluster | None:
         """Return the state of the cluster at `place`."""

@@ -102,6 +102,26 @@ def test_added_partitions_and_a_recreated_topic_are_reported_unchanged(topics: T
     assert offsets.end_offsets([topic]) == {topic: (1, 0, 0)}
 
 
+def test_an_open_transaction_ends_a_topic_for_readers_of_what_is_committed(topics: Topics) -> None:
+    """Spark reads up to the last stable offset with `read_committed`, and beyond it without; so does the lag count."""
+    offsets = KafkaOffsets(topics.settings, 10.0)
+    topic = topics.make("transactional", 1)
+    producer = Producer({**topics.settings.kafka(), "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(30) == 0
+    assert offsets.end_offsets([topic]) == {topic: (1,)}
+    assert offsets.end_offsets([topic], read_committed=True) == {topic: (0,)}
+    producer.commit_transaction(30)
+
+    def both_end_behind_the_marker() -> bool:
+        both = [offsets.end_offsets([topic]), offsets.end_offsets([topic], read_committed=True)]
+        return both == [{topic: (2,)}] * 2
+
+    assert poll_until(both_end_behind_the_marker, time.monotonic() + 10, 0.1, SystemClock())
+
+
 def test_removed_records_raise_the_first_offsets(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was deleted is not there to be read; the first offsets are asked now and then, and hold in between."""
     offsets = KafkaOffsets(topics.settings, 10.0)

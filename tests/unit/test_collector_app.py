@@ -91,13 +91,16 @@ class FakeOffsets:
     def __init__(self) -> None:
         self.ends: dict[str, tuple[int | None, ...]] = {"rec": (4000, 4000, 4000, 4000)}
         self.calls: list[set[str]] = []
+        self.stable: dict[str, tuple[int | None, ...]] = {"rec": (3990, 3990, 3990, 3990)}
         self.firsts: dict[str, tuple[int | None, ...]] = {}
         self.fails: Exception | None = None
         self.firsts_fail: Exception | None = None
         self.hangs: threading.Event | None = None
 
-    def end_offsets(self, topics: Collection[str]) -> TopicOffsets:
+    def end_offsets(self, topics: Collection[str], *, read_committed: bool = False) -> TopicOffsets:
         """Return the end offsets, or fail if the test says so."""
+        if read_committed:
+            return {topic: self.stable[topic] for topic in topics if topic in self.stable}
         self.calls.append(set(topics))
         if self.hangs is not None:
             self.hangs.wait(20)
@@ -420,6 +423,21 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
         assert by_job[job_id].state is ClusterState.UNKNOWN
         assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
     assert made[-1].job_id == "a"
+
+
+def test_what_an_open_transaction_has_written_is_no_lag_of_a_job_that_cannot_read_it(tmp_path: Path) -> None:
+    """Two jobs read one topic: for the one with `read_committed` it ends where the first open transaction begins."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        strict = spec(tmp_path, "strict").model_copy(update={"read_committed": True})
+        world = World(spec(tmp_path), strict)
+        await world.begin()
+        await world.turn(0)
+        return await world.snapshots(2)
+
+    made = {each.job_id: each.sources[0].end_offsets for each in asyncio.run(play())}
+    assert made == {"recorded": (4000, 4000, 4000, 4000), "strict": (3990, 3990, 3990, 3990)}
 
 
 def test_topics_of_a_pattern_are_asked_once_the_log_tells_them(tmp_path: Path) -> None:

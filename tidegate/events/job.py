@@ -380,6 +380,9 @@ class JobSpec(Wire):
     sources: tuple[TopicName, ...] = Field(min_length=1)
     """The topics that the job reads. Others that its queries read, such as new ones of a `subscribePattern`, are
     measured as well, but do not link the job to those that write them."""
+    read_committed: bool | None = None
+    """True if the job reads only the records of committed transactions, that is, if its sources have the option
+    `kafka.isolation.level` with the value `read_committed`. What an open transaction has written is then no lag."""
     sinks: tuple[TopicName, ...] = ()
     running: bool = True
     """Whether the job is meant to run; Tidegate starts a job that is meant to run and does not."""
