@@ -30,7 +30,7 @@ from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase, result_id
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
 from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
 
@@ -281,6 +281,9 @@ def test_why_tells_the_newest_decision_or_the_one_asked_for(cli: Cli, file: Path
     over_time = cli("why", "rates", "--since", "1h")
     assert ORDER.sentence in over_time
     assert len(over_time.splitlines()) < len(DECISIONS)
+    warned = (SnapshotWarning(code=WarningCode.TOPIC_NOT_READ, topics=("in",)),)
+    cli.publish(SNAPSHOTS[-1].model_copy(update={"warnings": warned}))
+    assert "no query of the job reads in" in cli("why", "rates")
     assert "no decision on rates with sequence 5" in cli("why", "rates", "--at", "5", code=2)
     assert "does not manage a job 'other'" in cli("why", "other", code=2)
 

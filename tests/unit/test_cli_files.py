@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.events import snapshot
 from tests.support.fake_webhdfs import fake_webhdfs
-from tidegate.cli.doctor import files_of_jobs
+from tidegate.cli.doctor import files_of_jobs, warnings_about
 from tidegate.cli.specs import show_unreadable
 from tidegate.events.job import Application, JobSpec
+from tidegate.events.snapshot import SnapshotWarning, WarningCode
 from tidegate.remote.files import Files
 
 
@@ -17,6 +19,15 @@ def _spec(checkpoint: str, logs: str, **application: Any) -> JobSpec:
     settings: dict[str, Any] = {"backend": "local", "master": "local[2]", "script": "/job.py"}
     settings |= {"checkpoint_location": checkpoint, "event_log_dir": logs} | application
     return JobSpec(job_id="rates", sources=("in",), application=Application(**settings))
+
+
+def test_doctor_names_what_snapshots_warn_of() -> None:
+    """A topic that does not exist, or a clock that is wrong, is found without a look into the logs."""
+    warned = snapshot(1, warnings=(SnapshotWarning(code=WarningCode.TOPIC_UNKNOWN, topics=("gone",)),))
+    (found,) = warnings_about({"other": snapshot(1, job_id="other"), "rates": warned})
+    assert (found.verdict, found.what) == ("warn", "measurement of rates")
+    assert "Kafka does not have gone" in found.found
+    assert found.remedy
 
 
 def test_doctor_looks_for_the_files_of_jobs() -> None:

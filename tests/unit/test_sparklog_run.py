@@ -76,7 +76,8 @@ def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None
     assert run.committed == {"rec": {0: committed}}
 
 
-def test_a_run_tells_which_topics_it_reads() -> None:
+@pytest.mark.parametrize("failure", [None, "boom"])
+def test_a_run_tells_which_topics_it_reads(failure: str | None) -> None:
     """A pattern's topics come with the progress; a query that has ended without a failure reads no more."""
     run = fresh()
     run.inherited = {"before": {0: 1}}
@@ -92,7 +93,7 @@ def test_a_run_tells_which_topics_it_reads() -> None:
     assert reading.all_told
     run.apply(QueryTerminated("other", None))
     assert run.reading(between(0, 10)).topics == {"rec", "rec-2"}
-    run.apply(QueryTerminated("q", None))
+    run.apply(QueryTerminated("q", failure))
     assert run.reading(between(0, 10)).topics == {"rec", "rec-2", "once"}, "what it will read again"
 
 

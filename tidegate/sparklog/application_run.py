@@ -188,9 +188,11 @@ class ApplicationRun:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that the queries read; once all have ended without a failure, those that they have read."""
-        reading = [query for query in self._queries.values() if not query.done]
-        return frozenset(topic for query in reading or self._queries.values() for topic in query.committed)
+        """The topics that the queries read; once all have ended, those that they have read."""
+        queries = list(self._queries.values())
+        if any(query.active for query in queries):
+            queries = [query for query in queries if not query.done]
+        return frozenset(topic for query in queries for topic in query.committed)
 
     @property
     def assigned(self) -> frozenset[str]:
