@@ -132,11 +132,14 @@ def test_smoothing_follows_a_trend() -> None:
     assert 690 < coming < 740
 
 
-def test_a_forecast_has_at_most_a_thousand_steps() -> None:
-    """All steps are computed at each snapshot, so steps of a millisecond would stop the decider."""
-    policy("forecast", step_seconds=86.4, horizon_seconds=86_400.0)
-    with pytest.raises(BadOption, match=r"step_seconds: must be at least 0\.3, a 1000th"):
+def test_a_forecast_has_at_most_a_day_of_minutes() -> None:
+    """All steps are computed at each snapshot, so too many would stop the decider."""
+    policy("forecast", step_seconds=1.0)
+    policy("forecast", horizon_seconds=86_400.0)
+    with pytest.raises(BadOption, match=r"step_seconds: must be at least 1, found 0\.001"):
         policy("forecast", step_seconds=0.001)
+    with pytest.raises(BadOption, match=r"step_seconds: must be at least 60, a 1440th of horizon_seconds, found 59"):
+        policy("forecast", step_seconds=59.0, horizon_seconds=86_400.0)
 
 
 def test_smoothing_learns_a_season() -> None:

@@ -35,8 +35,8 @@ from tidegate.policies.forecast_rules import Model, Smoothing, ahead, learn
 from tidegate.policies.rule import Rule
 from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, measure
 
-MOST_STEPS: Final = 1000
-"""How many steps a forecast may look ahead."""
+MOST_STEPS: Final = 1440
+"""How many steps a forecast may look ahead: a day in steps of a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ForecastOptions:
     """Options of `forecast`."""
 
     window_seconds: float = option(120.0, "window of rates and capacity", unit="s", gt=0)
-    step_seconds: float = option(60.0, "length of one step of the forecast", unit="s", gt=0)
+    step_seconds: float = option(60.0, "length of one step of the forecast", unit="s", ge=1)
     horizon_seconds: float = option(300.0, "how far the forecast looks ahead", unit="s", gt=0, le=86_400)
     season_seconds: float | None = option(
         None, "length of a season, such as 86400 for a day; absent: no season", unit="s", gt=0
