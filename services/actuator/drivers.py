@@ -78,6 +78,11 @@ class JobDrivers:
                 live.append(driver)
         return live
 
+    def runs_here(self) -> bool:
+        """Whether the cluster itself says that a driver of ours is alive."""
+        known = self.log.job(self.spec.job_id).submissions
+        return any(self.backend.state(self.spec, submission_id).alive for submission_id in known)
+
     def foreign(self) -> list[str]:
         """Return the ids of the live applications that run the job, by name or by event log, and are not ours."""
         arrived = self._arrived()

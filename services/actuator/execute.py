@@ -118,7 +118,7 @@ class CommandRunner:
     def _former_cluster(self, spec: JobSpec | None) -> Mapping[str, str] | None:
         """Return the cluster where the job was started last, if its spec names another one and it was not stopped."""
         cluster = None if spec is None else self.log.job(spec.job_id).cluster
-        return None if spec is None or cluster == spec.application.cluster else cluster
+        return cluster if spec is not None and cluster and spec.application.moved_from(cluster) else None
 
     def _drivers(self, spec: JobSpec) -> JobDrivers:
         return JobDrivers(spec, self.backends[spec.application.backend], self.control(spec), self.log, self.files)

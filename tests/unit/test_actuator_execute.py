@@ -210,6 +210,15 @@ def test_a_job_that_was_stopped_starts_on_another_cluster_though_the_first_is_go
     assert moved.other.drivers
 
 
+def test_a_cluster_under_another_name_is_the_one_that_knows_the_driver(moved: Moved) -> None:
+    """The former name need not answer any more, such as that of a ResourceManager whose standby has taken over."""
+    world = moved.world
+    moved.other.drivers, moved.other.sizes, moved.other.tokens = world.drivers, world.sizes, world.tokens
+    world.down_until = float("inf")
+    assert moved.carry(command(CommandKind.START)) is Phase.REJECTED
+    assert world.topic[-1].code == "ALREADY_RUNNING"
+
+
 def test_a_cluster_that_does_not_answer_keeps_the_job_from_another_one(moved: Moved) -> None:
     """Nobody can tell whether it still runs there (F29, I4)."""
     moved.world.down_until = float("inf")

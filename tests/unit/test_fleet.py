@@ -210,16 +210,30 @@ def test_the_next_version_says_who_asked_for_it_and_only_that_one() -> None:
 
 def test_a_job_keeps_its_cluster_while_it_is_meant_to_run() -> None:
     """The refusal names the fields with both values, and what to do; a job that is to stop, or is new, may move."""
-    here, elsewhere = job(), {"master": "spark://elsewhere:7077", "rest_url": "http://elsewhere:6066"}
+    here, elsewhere = job(), {"backend": "yarn", "master": "yarn", "rest_url": "http://elsewhere:8088"}
     there = here.model_copy(update={"application": here.application.model_copy(update=elsewhere)})
     said = refused_move(there, here.model_copy(update={"version": 7}))
     assert said is not None
-    assert "application.master: spark://127.0.0.1:7077 -> spark://elsewhere:7077" in said
-    assert "application.rest_url: none -> http://elsewhere:6066" in said
+    assert "application.master: spark://127.0.0.1:7077 -> yarn" in said
+    assert "application.rest_url: none -> http://elsewhere:8088" in said
     assert "version 7 with running: false" in said
     assert refused_move(there, None) is None
     assert refused_move(there, job(running=False)) is None
     assert refused_move(job(executor_cores=2, min_parallelism=2), here) is None
+
+
+def test_a_standalone_master_may_get_other_addresses() -> None:
+    """Where a standby has taken over, or an address was wrong, it is still the cluster of the same master."""
+    here = job()
+    moved = here.application.model_copy(
+        update={"rest_url": "http://standby:6066", "master_ui_url": "http://standby:8080"}
+    )
+    there = here.model_copy(update={"application": moved})
+    assert refused_move(there, here) is None
+    other = moved.model_copy(update={"master": "spark://standby:7077"})
+    said = refused_move(here.model_copy(update={"application": other}), here)
+    assert said is not None
+    assert said.startswith("application.master: spark://127.0.0.1:7077 -> spark://standby:7077: ")
 
 
 def test_a_spec_that_the_engine_refuses_is_not_published() -> None:

@@ -229,20 +229,23 @@ class Application(Wire):
 
     @property
     def cluster(self) -> dict[str, str]:
-        """The values of `CLUSTER_FIELDS`, but for those that are absent.
-
-        A driver can be found and ended only there, so they stay as they are while it runs.
-        """
+        """The values of `CLUSTER_FIELDS`, but for those that are absent: there a driver can be found and ended."""
         namespace = None if self.kubernetes is None else self.kubernetes.namespace
         values = (self.backend, self.master, self.rest_url, self.master_ui_url, namespace)
         return {name: value for name, value in zip(CLUSTER_FIELDS, values, strict=True) if value is not None}
 
     def moved_from(self, cluster: Mapping[str, str]) -> list[str]:
-        """Return what differs from another `cluster`: a line per field, with the value there and the one here."""
+        """Return what tells that `cluster` is another one: a line per field, with the value there and the one here.
+
+        A standalone cluster is told by its master alone. Its addresses may change, such as to those of a standby.
+        """
+        here, names = self.cluster, set(CLUSTER_FIELDS)
+        if here["backend"] == cluster.get("backend") == "standalone":
+            names = {"master"}
         return [
-            f"application.{name}: {cluster.get(name, 'none')} -> {self.cluster.get(name, 'none')}"
+            f"application.{name}: {cluster.get(name, 'none')} -> {here.get(name, 'none')}"
             for name in CLUSTER_FIELDS
-            if cluster.get(name) != self.cluster.get(name)
+            if name in names and cluster.get(name) != here.get(name)
         ]
 
     @property

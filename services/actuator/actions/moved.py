@@ -28,11 +28,11 @@ def where_it_ran(spec: JobSpec, cluster: Mapping[str, str]) -> JobSpec:
 def refuse_moved(drivers: JobDrivers) -> ActionOutcome | None:
     """Return Refused if the job was started on another cluster, and a driver there may be alive; else None.
 
-    Raises `NO_ANSWER` if that cluster does not say.
+    If the cluster of the spec knows the job's driver, it is the same one under another name. Raises `NO_ANSWER` if one
+    of them does not say.
     """
     before = drivers.before
-    live = [] if before is None else before.live()
-    if before is None or not live:
+    if before is None or drivers.runs_here() or not (live := before.live()):
         return None
     changed = "; ".join(drivers.spec.application.moved_from(before.spec.application.cluster))
     sentence = (
