@@ -242,7 +242,7 @@ def test_the_running_batch_is_seen_until_it_is_done() -> None:
 
 
 def test_several_queries_are_combined() -> None:
-    """With two queries on a topic, the lower offset counts and all batches are listed with their input."""
+    """With two queries on a topic, the lower offset counts, and the state of the job is that of both."""
     run = fresh()
     run.apply(QueryStarted("one", T))
     run.apply(QueryStarted("two", T))
@@ -250,14 +250,69 @@ def test_several_queries_are_combined() -> None:
     run.apply(progress(1, 2.0, query="two", offset=40))
     reading = run.cut(between(0, 10))
     assert reading.committed == {"rec": {0: 40}}
-    assert ids(reading) == [1, 1]
-    assert sum(batch.input_records for batch in reading.batches) == 200
     assert reading.query_id == "one"
     run.apply(QueryTerminated("one", None))
     assert run.cut(between(10, 20)).query_active
     run.apply(QueryTerminated("two", "it broke"))
     reading = run.cut(between(20, 30))
     assert (reading.query_active, reading.failure) == (False, "it broke")
+
+
+def shared(*batches: tuple[str, float, float, int]) -> tuple[int, float]:
+    """Return the records and the seconds of the batches of two queries, after each has committed offset 10.
+
+    A batch is (query, start, seconds, offset), the start in seconds after T.
+    """
+    run = fresh()
+    for batch_id, query, offset in ((0, "one", 5), (0, "two", 5), (1, "one", 10), (1, "two", 10)):
+        run.apply(progress(batch_id, -10.0 + batch_id, query=query, offset=offset))
+    run.cut(between(-20, 0, first=True))
+    for number, (query, at, seconds, offset) in enumerate(batches):
+        run.apply(progress(2 + number, at, query=query, seconds=seconds, offset=offset))
+    found = run.cut(between(0, 100)).batches
+    return sum(batch.input_records for batch in found), sum(batch.duration_seconds for batch in found)
+
+
+@pytest.mark.parametrize(
+    ("batches", "seconds"),
+    [
+        ([("one", 0, 10, 100), ("two", 0, 10, 100)], 10),
+        ([("one", 0, 5, 100), ("two", 0, 10, 100)], 10),
+        ([("one", 0, 5, 100), ("two", 5, 5, 100)], 10),
+        ([("one", 0, 3, 100), ("two", 6, 4, 100)], 7),
+        ([("one", 0, 1, 40), ("one", 2, 1, 70), ("one", 4, 1, 100), ("two", 1, 9, 100)], 10),
+    ],
+    ids=["side by side", "one waits for slots", "in turn", "with a rest", "many short ones and a long one"],
+)
+def test_a_record_that_two_queries_read_is_done_once_both_are(
+    batches: list[tuple[str, float, float, int]], seconds: float
+) -> None:
+    """However Spark schedules them, 90 records took the time in which somebody worked; so does the next round."""
+    assert shared(*batches) == (90, seconds)
+    later = [(query, at + 20, lasted, offset + 90) for query, at, lasted, offset in batches]
+    assert shared(*batches, *later) == (180, 2 * seconds)
+
+
+def test_queries_of_different_topics_have_their_own_batches() -> None:
+    """Nothing is read twice, so the records of all batches count."""
+    run = fresh()
+    run.apply(progress(1, 1.0, query="one"))
+    run.apply(replace(progress(1, 2.0, query="two"), committed={"other": {0: 7}}))
+    reading = run.cut(between(0, 10))
+    assert ids(reading) == [1, 1]
+    assert sum(batch.input_records for batch in reading.batches) == 200
+
+
+def test_a_query_that_has_ended_shares_nothing() -> None:
+    """After a backfill has ended, the batches of the other query are its own again."""
+    run = fresh()
+    for query in ("one", "backfill"):
+        run.apply(progress(1, 1.0, query=query))
+    run.apply(QueryTerminated("backfill", None))
+    run.cut(between(0, 3))
+    run.apply(progress(2, 3.0, query="one", offset=90))
+    [batch] = run.cut(between(3, 10)).batches
+    assert (batch.batch_id, batch.input_records, batch.duration_seconds) == (2, 100, 1.0)
 
 
 def test_a_query_started_again_is_active_again() -> None:

@@ -96,7 +96,11 @@ class SourceOffsets(Wire):
 
 
 class MicroBatch(Wire):
-    """One finished micro-batch, from Spark's QueryProgressEvent."""
+    """One finished micro-batch, from Spark's QueryProgressEvent.
+
+    Batches of queries that read the same topics are taken together: such a one ends when the job's lowest committed
+    offsets rise, its records count once, and so does time in which several queries were in a batch.
+    """
 
     batch_id: Count
     started_at: Instant

@@ -2,7 +2,8 @@
 
 If several queries run in one application, the snapshot lists the micro-batches of all of them (then `batch_id` is
 unique only within a query), sums a batch's input over its sources, and reports for each partition the lowest committed
-offset among the queries that read it: only up to there is everything done. A query that has ended without a failure
+offset among the queries that read it: only up to there is everything done. Batches of queries that read the same topic
+are taken together, see `rounds`. A query that has ended without a failure
 reads no more, so it counts only for topics that no other query reads. One that failed has left work behind and still
 counts. `query_id` is that of the query that started first.
 """
@@ -16,6 +17,7 @@ from statistics import fmean, median
 from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
 from tidegate.launcher.control import REHEARSAL
 from tidegate.sparklog import events
+from tidegate.sparklog.rounds import Round, growth
 from tidegate.sparklog.running import BatchInProgress
 
 MAX_BATCHES = 200
@@ -136,6 +138,7 @@ class ApplicationRun:
         self._tasks: dict[tuple[int, int], list[events.TaskEnded]] = {}
         self._stage_runs: list[_StageRun] = []
         self._batches: list[tuple[datetime, MicroBatch]] = []
+        self._round = Round()
 
     def apply(self, event: events.SparkEvent) -> None:
         """Add one event."""
@@ -272,6 +275,7 @@ class ApplicationRun:
 
     def _progress(self, event: events.QueryProgress) -> None:
         query = self._query(event.query_id)
+        before = self.committed if len(self._queries) > 1 else {}
         query.active = True
         query.committed = event.committed or query.committed
         query.assigned, query.told = event.assigned, True
@@ -294,7 +298,18 @@ class ApplicationRun:
             input_records=event.input_records,
             output_records=event.output_records,
         )
+        if topics := self._shared_by(query):
+            made = self._round.add(batch, event.finished_at, growth(before, self.committed, topics))
+            if made is None:
+                return
+            self._round, batch = Round(event.finished_at), made
         self._batches.append((event.finished_at, batch))
+
+    def _shared_by(self, query: _Query) -> frozenset[str]:
+        """Return the topics of the queries of which each reads one that another reads; none if `query` does not."""
+        going = [each.committed.keys() for each in self._queries.values() if not each.done]
+        sharing = [topics for topics in going if sum(not topics.isdisjoint(other) for other in going) > 1]
+        return frozenset().union(*sharing) if query.committed.keys() in sharing else frozenset()
 
     def _job_started(self, event: events.JobStarted) -> None:
         query = self._query(event.query_id)
