@@ -97,7 +97,7 @@ class CommandRunner:
         last_good = self.log.job(command.job_id).last_good or command.from_parallelism or None
         state = resume(command, last_good, self.log.results(command.command_id))
         taken_over = state.phase is not None
-        cluster = self._former_cluster(spec)
+        cluster = None if spec is None else self._former_cluster(spec)
         if not taken_over:
             state = self._record(command, state, self._admit(command, spec), trace_id)
         elif spec is None or (cluster is not None and state.phase is not Phase.ACCEPTED):
@@ -115,10 +115,10 @@ class CommandRunner:
             state = self._record(command, state, outcome, trace_id)
         return state.phase
 
-    def _former_cluster(self, spec: JobSpec | None) -> Mapping[str, str] | None:
+    def _former_cluster(self, spec: JobSpec) -> Mapping[str, str] | None:
         """Return the cluster where the job was started last, if its spec names another one and it was not stopped."""
-        cluster = None if spec is None else self.log.job(spec.job_id).cluster
-        return cluster if spec is not None and cluster and spec.application.moved_from(cluster) else None
+        cluster = self.log.job(spec.job_id).cluster
+        return cluster if cluster and spec.application.moved_from(cluster) else None
 
     def _drivers(self, spec: JobSpec) -> JobDrivers:
         return JobDrivers(spec, self.backends[spec.application.backend], self.control(spec), self.log, self.files)
@@ -246,7 +246,7 @@ class CommandRunner:
             outage_seconds=outcome.outage_seconds,
             delay_seconds=outcome.delay_seconds,
             application=outcome.application,
-            details=outcome.details,
+            details=dict(outcome.details),
             checkpoint=outcome.checkpoint,
             run=outcome.run,
             way=moved.way,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ class ActionOutcome:
     event: ActionEvent
     sentence: str = ""
     code: str = "OK"
-    details: dict[str, Scalar] = field(default_factory=dict)
+    details: Mapping[str, Scalar] = field(default_factory=dict)
     submission_id: str | None = None
     incarnation: str | None = None
     downtime_seconds: float | None = None

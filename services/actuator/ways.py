@@ -14,7 +14,6 @@ from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import CHECKPOINT_ELSEWHERE
 from tidegate.events.way import Way
-from tidegate.events.wire import Scalar
 
 EVENTS = {
     Way.IN_PLACE: ActionEvent.RESIZABLE,
@@ -33,7 +32,7 @@ def choose_way(task: Task, live: Sequence[LiveDriver]) -> ActionOutcome:
         obstacle = _OBSTACLES[way](task, live)
         if obstacle is None:
             sentence = f"The job runs as {newest}." + "".join(f" Not {text}." for text in obstacles)
-            cluster: dict[str, Scalar] = {**task.spec.application.cluster}
+            cluster = task.spec.application.cluster
             return ActionOutcome(EVENTS[way], sentence, details=cluster, submission_id=newest)
         obstacles.append(f"{way}: {obstacle}")
     astray = first_elsewhere(task.spec, live)

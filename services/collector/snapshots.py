@@ -218,10 +218,10 @@ def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[
     """Return what somebody should look at."""
     listed, answered = frozenset(spec.sources), seen.kafka.ends
     unknown = frozenset() if answered is None else (listed | seen.others) - answered.keys()
-    told = run is not None and run.query_active and run.all_told
+    read = run.topics if run is not None and run.query_active and run.all_told else listed
     found = {
         WarningCode.TOPIC_UNKNOWN: unknown,
-        WarningCode.TOPIC_NOT_READ: listed - unknown - run.topics if run is not None and told else frozenset(),
+        WarningCode.TOPIC_NOT_READ: listed - unknown - read,
         WarningCode.TOPIC_NOT_LISTED: seen.others - unknown,
     }
     named = [SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics]

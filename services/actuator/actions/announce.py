@@ -13,7 +13,6 @@ from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
-from tidegate.events.wire import Scalar
 
 
 def announce(task: Task, drivers: JobDrivers) -> ActionOutcome:
@@ -21,6 +20,7 @@ def announce(task: Task, drivers: JobDrivers) -> ActionOutcome:
     if task.command.kind is CommandKind.STOP:
         return ActionOutcome(ActionEvent.DONE, "The job is stopped.")
     token = task.fence.hold()
-    cluster: dict[str, Scalar] = {**task.spec.application.cluster}
     drivers.request_stop(token, task.command.command_id)
-    return ActionOutcome(ActionEvent.ANNOUNCED, f"Run {token} may start.", details=cluster, run=token.run)
+    return ActionOutcome(
+        ActionEvent.ANNOUNCED, f"Run {token} may start.", details=task.spec.application.cluster, run=token.run
+    )

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome
-from tidegate.events.job import JobSpec, KubernetesPods
+from tidegate.events.job import CLUSTER_FIELDS, JobSpec, KubernetesPods
 from tidegate.events.result import OTHER_CLUSTER
 
 
 def where_it_ran(spec: JobSpec, cluster: Mapping[str, str]) -> JobSpec:
     """Return the spec with another cluster, to ask that about drivers; nothing can be started with it."""
     app = spec.application
-    named: dict[str, object] = {name: cluster.get(name) for name in ("backend", "master", "rest_url", "master_ui_url")}
+    named: dict[str, object] = {name: cluster.get(name) for name in CLUSTER_FIELDS if name != "kubernetes.namespace"}
     namespace = cluster.get("kubernetes.namespace")
     named["kubernetes"] = None if namespace is None else KubernetesPods(namespace=namespace, image="unknown")
     return spec.model_copy(update={"application": app.model_copy(update=named)})

@@ -56,7 +56,8 @@ def verify(
         watch = StartWatch(task, drivers, stopped.checkpoint, token, running.submission_id, running.at, limited=limited)
         outcome = watch.wait()
     now = task.clock.now()
-    details: dict[str, Scalar] = outcome.details | {
+    details: dict[str, Scalar] = {
+        **outcome.details,
         "verify_seconds": _seconds(running.at, now),
         "restart_seconds": _seconds(accepted.at, now),
     }
