@@ -71,6 +71,8 @@ class Collector:
         self._schedule = Schedule()
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
         self._jobs_worker = WorkerThread("jobs")
+        self._listed: list[JobSpec] | None = None
+        """The specs as they were taken last."""
         self._specs: dict[str, JobSpec] = {}
         self._app_ids: dict[str, str] = {}
         self._others: dict[str, frozenset[str]] = {}
@@ -197,12 +199,14 @@ class Collector:
             places = {spec.application.event_log_dir for spec in self._specs.values()}
             await asyncio.gather(*(self.sources.logs(where, self._wanted(where, {})) for where in places))
 
-    def _poll_jobs(self) -> list[JobSpec] | None:
-        """Return all specs if some changed; runs in the worker thread."""
-        return list(self.jobs) if self.jobs.poll() else None
+    def _poll_jobs(self) -> list[JobSpec]:
+        """Return all specs, whatever changed: an earlier answer may have come too late. Runs in the worker thread."""
+        self.jobs.poll()
+        return list(self.jobs)
 
     def _take_jobs(self, specs: list[JobSpec] | None) -> None:
-        if specs is not None:
+        if specs is not None and specs != self._listed:
+            self._listed = specs
             # A round publishes in this order, so the decider sees the jobs of a pipeline upstream first.
             self._specs = {spec.job_id: spec for spec in upstream_first(specs)}
             self._app_ids = {job_id: app for job_id, app in self._app_ids.items() if job_id in self._specs}

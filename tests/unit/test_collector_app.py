@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from services.collector import app
 from services.collector.app import Collector, build
 from services.collector.delivery import DeliveryQueue
 from services.collector.master import MasterUnreachable, MasterView, parse_state
@@ -594,6 +595,34 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
     for thread in of_a:
         thread.join(10)
     assert not any(thread.is_alive() for thread in of_a)
+
+
+def test_jobs_that_are_read_slowly_are_measured_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New specs whose reading takes longer than a pass waits for, or fails half-way, are known after the next pass."""
+    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
+
+    async def play() -> list[MetricSnapshot]:
+        world = World()
+        await world.begin()
+        read = world.jobs.poll
+        for job_id, reading in (("slow", lambda: time.sleep(0.2)), ("broken", lambda: 1 / 0)):
+
+            def poll(reading: Callable[[], object] = reading) -> list[str]:
+                found = read()
+                reading()
+                return found
+
+            monkeypatch.setattr(world.jobs, "poll", poll)
+            world.jobs.specs = [*world.jobs.specs, spec(tmp_path, job_id)]
+            world.jobs.changed = [job_id]
+            await world.turn(1)
+            await asyncio.sleep(0.4)
+        monkeypatch.setattr(world.jobs, "poll", read)
+        for seconds in (2, 3, 10):
+            await world.turn(seconds)
+        return await world.snapshots(2)
+
+    assert {made.job_id for made in asyncio.run(play())} == {"slow", "broken"}
 
 
 def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
