@@ -33,6 +33,7 @@ from tidegate.remote.files import Files, Place
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.health import Health
+from tidegate.runtime.logs import about
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
 
@@ -157,13 +158,16 @@ class Collector:
             made: list[Outgoing] = []
             for spec in specs:
                 reading = readings.get(spec.job_id) if readings is not None else None
-                sequence = due[spec.job_id][0]
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
-                app_id = self._app_ids.get(spec.job_id)
-                cluster = None if master is None else master.of(spec)
-                more = others[spec.job_id] - {*spec.sources}
-                seen = SourceAnswers(sequence, offsets.of(spec), reading, cluster, app_id, checkpoint, more)
-                made.append((self._made(spec, seen), None))
+                app_id, more = self._app_ids.get(spec.job_id), others[spec.job_id] - {*spec.sources}
+                try:
+                    cluster = None if master is None else master.of(spec)
+                    sequence, kafka_tells = due[spec.job_id][0], offsets.of(spec)
+                    seen = SourceAnswers(sequence, kafka_tells, reading, cluster, app_id, checkpoint, more)
+                    made.append((self._made(spec, seen), None))
+                except Exception:  # whatever is wrong with one job, the others are measured
+                    with about(job_id=spec.job_id):
+                        log.exception("job %s: no snapshot could be made, so there is a gap", spec.job_id)
             self.deliveries.put(made)
 
         await asyncio.gather(*(assemble(where, url, specs) for (where, url), specs in groups.items()))

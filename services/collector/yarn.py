@@ -8,6 +8,7 @@ CapacityScheduler; with another scheduler, the pool is the whole cluster.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from services.collector.worker import WorkerThread
 from tidegate.events.job import JobSpec
 from tidegate.launcher.pods import memory_mb
 from tidegate.remote.yarn import ENDED, LIVE, PENDING, RUNNING, ResourceManager, containers
+
+log = logging.getLogger(__name__)
 
 PREFIX = "yarn:"
 """How the place of a cluster starts, before the ResourceManager's address."""
@@ -46,8 +49,9 @@ class YarnView:
         active = {app.id: app for app in apps if app.state in ("WAITING", "RUNNING")}
         mine = {str(app["id"]) for app in self.applications if queue is None or _leaf(app) == name}
         used = sum(app.cores for app in active.values() if app.id in mine)
+        more = self._more(spec, queue)
         return MasterView(
-            slots_total=used + self._more(spec, queue),
+            slots_total=None if more is None else used + more,
             slots_used=used,
             workers_alive=int(self.metrics["activeNodes"]),
             active=active,
@@ -55,11 +59,15 @@ class YarnView:
             active_by_name={app.name: app for app in active.values()},
         )
 
-    def _more(self, spec: JobSpec, queue: Object | None) -> int:
-        """Return how many more slots the job could get."""
+    def _more(self, spec: JobSpec, queue: Object | None) -> int | None:
+        """Return how many more slots the job could get; None if that cannot be known."""
         app, python = spec.application, spec.application.main_class is None
         conf = {"spark.executor.memoryOverheadFactor": "0.1", **app.conf}
-        memory = memory_mb("executor", app.executor_memory_mb, conf, python=python)
+        try:
+            memory = memory_mb("executor", app.executor_memory_mb, conf, python=python)
+        except ValueError as error:
+            log.warning("job %s: its executors have no size, so its pool has none: %s", spec.job_id, error)
+            return None
         executor = {"memory": memory, "vCores": app.executor_cores}
         fits = []
         for name, kind in (("memory", "MB"), ("vCores", "VirtualCores")):

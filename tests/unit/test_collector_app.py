@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -424,6 +425,33 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
         assert by_job[job_id].state is ClusterState.UNKNOWN
         assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
     assert made[-1].job_id == "a"
+
+
+@pytest.mark.expects_errors("the cluster's answer about one job is wrong on purpose")
+def test_a_job_that_cannot_be_judged_costs_no_other_job_its_snapshot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The jobs of a cluster and a directory are assembled together: what is wrong with one is a gap of its own."""
+
+    class View(MasterView):
+        def of(self, spec: JobSpec) -> MasterView:
+            if spec.job_id == "odd":
+                raise KeyError("availableMB")
+            return self
+
+    async def view() -> MasterView:
+        state = parse_state(MASTER, "http://m")
+        return View(*(getattr(state, each.name) for each in fields(state)))
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path, "a"), spec(tmp_path, "odd"), spec(tmp_path, "z"))
+        world.master.special = {"http://m:8080": view}
+        await world.begin()
+        await world.turn(0)
+        return await world.snapshots(2)
+
+    assert {made.job_id for made in asyncio.run(play())} == {"a", "z"}
+    assert "job odd: no snapshot could be made, so there is a gap" in caplog.text
 
 
 def test_what_an_open_transaction_has_written_is_no_lag_of_a_job_that_cannot_read_it(tmp_path: Path) -> None:

@@ -155,6 +155,15 @@ def test_the_pool_is_the_queue() -> None:
     assert _view(manager).slots_total == 1, "and one core is left of its half"
 
 
+def test_executors_without_a_size_have_no_room_that_is_known() -> None:
+    """A job whose settings Spark would refuse still has its applications; only its pool is missing."""
+    manager = FakeResourceManager()
+    manager.add("application_1", "rates")
+    app = SPEC.application.model_copy(update={"conf": {"spark.executor.memoryOverheadFactor": "a tenth"}})
+    view = _view(manager, SPEC.model_copy(update={"application": app}))
+    assert (view.slots_used, view.slots_total) == (2, None)
+
+
 def test_an_application_that_has_ended_is_not_active() -> None:
     """Its end is told as a master tells it; one that waits is active without slots."""
     manager = FakeResourceManager()
