@@ -122,8 +122,8 @@ class Actuator:
         """Carry out commands until `stop`; return 0, the exit status of the process.
 
         Returns `os.EX_TEMPFAIL` if another actuator has taken over a job, because this process was paused or cut off
-        for too long. What it knows is then out of date, and it must be restarted. An action that fails raises its
-        error, for the same reason.
+        for too long. What it knows is then out of date, and it must be restarted. If a result cannot be
+        published, that error is raised, for the same reason.
         """
         self.health.serve(self.settings.health_host, self.settings.health_port)
         self.dependencies.start()

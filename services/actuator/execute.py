@@ -32,6 +32,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_id
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
+from tidegate.launcher.failure import explanation, secrets_of
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock
@@ -134,10 +135,10 @@ class CommandRunner:
         return ActionOutcome(ActionEvent.ADMITTED, sentence)
 
     def _perform(self, state: CommandState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
-        """Perform the next action; while the job's files cannot be used, try again for some time.
+        """Perform the next action; while the job's files cannot be used, or anything else fails, try again for a while.
 
-        That time begins with the first failure: the action itself may take hours. One job's files must not end the
-        commands of all jobs.
+        That time begins with the first failure: the action itself may take hours. What is wrong with one job must not
+        end the commands of all jobs: the next actuator would end at the same place.
         """
         action, longest = next_action(state), task.spec.application.stop_deadline_seconds
         outcome: ActionOutcome | None = None
@@ -151,15 +152,19 @@ class CommandRunner:
                 task.check()
             except Outfenced:
                 return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
-            except _FILE_ERRORS as error:
-                log.warning("job %s: %s failed because of the job's files: %s", task.spec.job_id, action.value, error)
+            except Abandoned:
+                raise
+            except Exception as error:  # whatever it is, it must not end the commands of all jobs
+                expected = isinstance(error, _FILE_ERRORS)
+                because = "because of the job's files" if expected else "as nobody expects"
+                told = not expected and give_up_at is None
+                log.warning("job %s: %s failed %s: %s", task.spec.job_id, action.value, because, error, exc_info=told)
                 maybe_submitted = True  # nobody knows how far the action came
                 now = self.clock.monotonic()
                 if give_up_at is None or now - began > max(longest, LONG_SECONDS):
                     give_up_at = now + longest
                 if now > give_up_at:
-                    sentence = f"The job's files cannot be used: {error}."
-                    return ActionOutcome(ActionEvent.BROKEN, sentence, "BROKEN_FILES")
+                    return _broken(task.spec, error)
             else:
                 return outcome
             task.pause(FILES_SECONDS)
@@ -256,3 +261,12 @@ class CommandRunner:
         self.log.add(result)
         log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, result.parallelism, outcome.sentence)
         return moved
+
+
+def _broken(spec: JobSpec, error: Exception) -> ActionOutcome:
+    """Return that the command cannot go on because of an error, without the job's secrets."""
+    if isinstance(error, _FILE_ERRORS):
+        return ActionOutcome(ActionEvent.BROKEN, f"The job's files cannot be used: {error}.", "BROKEN_FILES")
+    secrets = secrets_of(spec.application.conf, spec.application.env)
+    why = explanation(f"{type(error).__name__}: {error}", secrets)
+    return ActionOutcome(ActionEvent.BROKEN, f"Something failed that Tidegate does not expect: {why}.", "UNEXPECTED")

@@ -332,6 +332,7 @@ class TestS3:
         ("hdfs://nn/ck", {"hdfs://nn": {"token": "t", "user": "u"}}, "must not set user"),
         ("nfs://nn/ck", {}, "use a path, a file:, hdfs: or s3a: URI"),
         ("hdfs:/ck", {}, "must be like hdfs://host:port/path"),
+        ("hdfs://[nn/ck", {}, "Invalid IPv6 URL"),
         ("file://elsewhere/ck", {}, "a path of this machine, not of elsewhere"),
     ],
 )

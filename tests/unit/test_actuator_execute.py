@@ -12,17 +12,24 @@ import pytest
 
 from services.actuator.actions import verify
 from services.actuator.actions.moved import where_it_ran
-from services.actuator.backends import DriverState
+from services.actuator.backends import Backend, DriverState
+from services.actuator.backends.kubernetes import Kubernetes
+from services.actuator.backends.local import Local
+from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
+from services.actuator.command_log import CommandLog
 from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
+from tests.support.clusters import on_kubernetes
 from tests.support.command_log import command_log
 from tests.support.events import START, command
 from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_kubernetes import fake_kubernetes
 from tests.support.fake_world import Died, FakeWorld, Waiting
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import Application, JobSpec, KubernetesPods
 from tidegate.events.result import ActionResult, CheckpointMark, Phase
+from tidegate.events.way import Way
 from tidegate.launcher.control import Control, Token
 from tidegate.remote.files import Files
 
@@ -256,6 +263,37 @@ def test_files_of_another_kind_fail_the_command_and_not_the_actuator(
     (world.folder / file).write_bytes(content)
     assert world.carry(command()) is Phase.FAILED
     assert (world.folder / file).name in world.topic[-1].sentence
+
+
+@pytest.mark.parametrize(
+    ("backend", "application", "said"),
+    [
+        ("standalone", {"rest_url": "http://a:b:c", "master_ui_url": "http://a:b:c"}, "Invalid port: 'b:c'"),
+        ("kubernetes", {"conf": {"spark.driver.memoryOverheadFactor": "a tenth"}}, "could not convert string"),
+        ("local", {"env": {"PASSWORD": "hunter2\0"}}, "embedded null byte"),
+    ],
+)
+def test_a_spec_that_nobody_expects_fails_its_command_and_not_the_actuator(
+    world: FakeWorld, backend: str, application: dict[str, Any], said: str
+) -> None:
+    """Else the actuator would end, and its successor at the same command, for ever, and no job would be scaled."""
+    world.rescale = (Way.RESTART,)
+    with fake_kubernetes() as server:
+        backends: dict[str, Backend] = {
+            "standalone": Standalone(),
+            "kubernetes": Kubernetes(server.api, world),
+            "local": Local(world.folder),
+        }
+        spec = on_kubernetes(world.spec) if backend == "kubernetes" else world.spec
+        fields = {"backend": backend, "control_dir": str(world.folder / "control"), **application}
+        spec = spec.model_copy(update={"application": spec.application.model_copy(update=fields)})
+        runner = CommandRunner(
+            clock=world, log=CommandLog(), fence=world, backends=backends, publish=world.publish, owner="a"
+        )
+        assert runner.run(command(CommandKind.START), spec, Waiting(world)) is Phase.FAILED
+    assert world.topic[-1].code == "UNEXPECTED"
+    assert said in world.topic[-1].sentence
+    assert "hunter2" not in world.topic[-1].sentence
 
 
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(

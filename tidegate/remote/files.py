@@ -229,7 +229,10 @@ class Files:
 
         Asks nobody: whether there is such a file is not known yet.
         """
-        parts = urlsplit(location)
+        try:
+            parts = urlsplit(location)
+        except ValueError as error:
+            raise FilesError(f"{location}: {error}") from None
         if parts.scheme == "":
             return Path(location)
         if parts.scheme == "file":
