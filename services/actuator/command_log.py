@@ -92,6 +92,8 @@ class CommandLog:
         else:
             self._commands.setdefault(result.command_id, {})[result.result_id] = result
         job = self._jobs.setdefault(result.job_id, JobLog())
+        if result.epoch < job.epoch:
+            return  # of a command that ended so long ago that its id is forgotten: it is read again
         if result.phase is not Phase.REJECTED:
             job.epoch = max(job.epoch, result.epoch)
         if result.phase is Phase.STOPPED:

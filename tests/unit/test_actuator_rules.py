@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,27 @@ def test_a_result_read_twice_changes_nothing() -> None:
     log = command_log([stopped, _result(Phase.RUNNING, submission_id="driver-2")])
     log.add(stopped)
     assert log.job("rates").submissions == ["driver-2"]
+
+
+def test_results_of_a_command_that_was_forgotten_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is read again whenever a partition comes, and keeps more commands than the log does."""
+    monkeypatch.setattr("services.actuator.command_log.ENDED_KEPT", 1)
+
+    def restart(name: str, epoch: int) -> list[ActionResult]:
+        submission, cluster = f"driver-{name}", {"master": f"spark://{name}:7077"}
+        return [
+            _result(Phase.STOPPED, of=name, epoch=epoch),
+            _result(Phase.STARTING, of=name, epoch=epoch, details=cluster),
+            _result(Phase.RUNNING, of=name, epoch=epoch, submission_id=submission),
+            _result(Phase.VERIFIED, of=name, epoch=epoch, size=epoch, incarnation=f"app-{name}"),
+        ]
+
+    log = command_log([*restart("old", 7), *restart("new", 8)])
+    known = replace(log.job("rates"), submissions=[*log.job("rates").submissions])
+    assert not log.ended("old")
+    for result in restart("old", 7):
+        log.add(result)
+        assert log.job("rates") == known
 
 
 def test_only_the_id_of_an_ended_command_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
