@@ -152,6 +152,7 @@ class Actuator:
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with contextlib.closing(TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])) as reader:
             for message in reader.read_to_end():
+                self.health.beat()  # there may be a month of results
                 try:
                     self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
                 except Unreadable as error:

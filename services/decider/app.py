@@ -126,7 +126,7 @@ def build(
                 beat()
                 metrics.jobs.follow(specs, clock.now())
                 await handler.forget_removed()
-                await rebuild_reservations(settings, specs, reservations, clock, metrics)
+                await rebuild_reservations(settings, specs, reservations, clock, metrics, beat)
                 await asyncio.sleep(1.0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
             exit_at_once("the upkeep failed", error)
@@ -147,13 +147,18 @@ def headers_of(found: Any) -> tuple[tuple[str, bytes | None], ...]:
 
 
 async def rebuild_reservations(
-    settings: DeciderSettings, specs: Specs, reservations: Reservations, clock: Clock, metrics: DeciderMetrics
+    settings: DeciderSettings,
+    specs: Specs,
+    reservations: Reservations,
+    clock: Clock,
+    metrics: DeciderMetrics,
+    beat: Callable[[], None],
 ) -> None:
     """Rebuild the reservations from the topics if Redis lost them; leave them alone if the topics cannot be read."""
     if await reservations.refresh() is not RedisView.REBUILDING:
         return
     try:
-        holds = await asyncio.to_thread(read_holds, settings, specs, clock.now())
+        holds = await asyncio.to_thread(read_holds, settings, specs, clock.now(), beat)
     except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
         log.warning("cannot read the topics to rebuild redis: %s", error)
         return
@@ -191,7 +196,7 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     # Before the first snapshot, so that the very first decision finds Redis ready.
-    loop.run_until_complete(rebuild_reservations(settings, specs, reservations, clock, metrics))
+    loop.run_until_complete(rebuild_reservations(settings, specs, reservations, clock, metrics, health.beat))
     app = build(
         settings, specs=specs, reservations=reservations, clock=clock, metrics=metrics, beat=health.beat, wrap=wrap
     )

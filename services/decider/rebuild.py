@@ -5,7 +5,7 @@ Commands are few (that is what cooldowns are for), so their topic is read in ful
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -22,20 +22,25 @@ from tidegate.runtime.settings import ServiceSettings
 E = TypeVar("E", ScalingCommand, ActionResult)
 
 
-def read_holds(settings: ServiceSettings, specs: Specs, now: datetime) -> list[Hold]:
-    """Read the topics and return what is held; unreadable records hold nothing. Blocks."""
-    commands = list(_read(settings, COMMANDS.named(settings.topic_prefix), ScalingCommand, None))
+def read_holds(settings: ServiceSettings, specs: Specs, now: datetime, beat: Callable[[], None]) -> list[Hold]:
+    """Read the topics and return what is held; unreadable records hold nothing. Blocks, and calls `beat` all the time.
+
+    There may be a month of commands and results.
+    """
+    commands = list(_read(settings, COMMANDS.named(settings.topic_prefix), ScalingCommand, None, beat))
     if not commands:
         return []
     # A command comes before its results; the minute allows for clocks that differ.
     since = min(command.issued_at for command in commands) - timedelta(minutes=1)
-    return holds_in_force(
-        commands, _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, since), specs.get, now
-    )
+    results = _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, since, beat)
+    return holds_in_force(commands, results, specs.get, now)
 
 
-def _read(settings: ServiceSettings, topic: str, model: type[E], since: datetime | None) -> Iterable[E]:
+def _read(
+    settings: ServiceSettings, topic: str, model: type[E], since: datetime | None, beat: Callable[[], None]
+) -> Iterable[E]:
     with closing(TopicReader(settings, [topic], since=since)) as reader:
         for message in reader.read_to_end():
+            beat()
             with suppress(Unreadable):
                 yield decode(model, message.value(), headers_of(message), message.key())

@@ -24,15 +24,16 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import encode
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
+from tidegate.events.wire import Wire
 from tidegate.runtime.clock import SystemClock
 
 TOPIC = "tidegate.commands"
 
 
 class FakeMessage:
-    """A record of the commands topic."""
+    """A record of the commands topic, or of another one."""
 
-    def __init__(self, partition: int, offset: int, event: ScalingCommand | bytes) -> None:
+    def __init__(self, partition: int, offset: int, event: Wire | bytes) -> None:
         record = None if isinstance(event, bytes) else encode(event)
         self._place = (partition, offset)
         self._value = event if isinstance(event, bytes) else cast(Any, record).value
@@ -143,8 +144,14 @@ class ActuatorRun:
         self.consumer = FakeConsumer()
         self.runner = runner
         self.letters: list[Any] = []
+        self.beats = 0
+        """How often the actuator has said that it is alive."""
+
+        def beat() -> None:
+            self.beats += 1
+
         nothing = types.SimpleNamespace(
-            serve=_nothing, beat=_nothing, close=_nothing, start=_nothing, stop=_nothing, load=_nothing, poll=_nothing
+            serve=_nothing, beat=beat, close=_nothing, start=_nothing, stop=_nothing, load=_nothing, poll=_nothing
         )
         jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=job)
         producer = types.SimpleNamespace(publish=lambda event, **_: self.letters.append(event))
@@ -188,7 +195,7 @@ class NoResults:
     def __init__(self, *_: object) -> None:
         pass
 
-    def read_to_end(self) -> list[Any]:
+    def read_to_end(self) -> Any:
         return []
 
     def close(self) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from services.actuator.consumer import MOST_OPEN
-from tests.support.events import command
-from tests.support.fake_consumer import ActuatorRun, HeldRunner, NoResults
+from tests.support.events import command, result
+from tests.support.fake_consumer import ActuatorRun, FakeMessage, HeldRunner, NoResults
+from tidegate.events.result import Phase
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +56,26 @@ def test_commands_of_a_job_in_two_partitions_are_carried_out_one_after_the_other
         assert runner.started == ["a", "b"]
         assert runner.most == {"rates": 1}
         assert run.consumer.stored == {0: 6, 1: 10}
+
+
+def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a month of results takes longer than the main loop may be silent: a restart would begin all over."""
+    beats: list[int] = []
+
+    class Results(NoResults):
+        def read_to_end(self) -> Any:
+            def read() -> Iterator[FakeMessage]:
+                for number in range(3):
+                    beats.append(run.beats)
+                    yield FakeMessage(0, number, result(f"c{number}", Phase.REJECTED, number))
+
+            return read()
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    with ActuatorRun(HeldRunner()) as run:
+        run.consumer.assign(0)
+        run.settle()
+    assert beats == [beats[0], beats[0] + 1, beats[0] + 2]
 
 
 def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> None:
