@@ -9,6 +9,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.runtime.settings import ServiceSettings
 
+_FATAL = (KafkaException, SystemError)
+"""What a client raises from its callbacks after a fatal error: the second one if it was about to report a delivery."""
+
 
 class NotDelivered(RuntimeError):
     """The broker did not acknowledge a record; do not commit anything that depends on it."""
@@ -22,19 +25,21 @@ class RecordProducer:
     """Produces each record once, in order, on the partition of its key.
 
     librdkafka calls `delivered` from `poll` or `flush`, with None or with the reason why the record did not arrive.
+
+    An idempotent client that has met a fatal error never sends anything again: for example, because a broker has lost
+    its newest records, and so expects lower sequence numbers. It is replaced, and all that it had is not delivered.
     """
 
     def __init__(self, settings: ServiceSettings, **overrides: str | float) -> None:
-        self._producer = Producer(
-            {
-                **settings.kafka(),
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "linger.ms": 2,
-                "delivery.timeout.ms": int(settings.delivery_timeout_seconds * 1000),
-                **overrides,
-            }
-        )
+        self._conf = {
+            **settings.kafka(),
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 2,
+            "delivery.timeout.ms": int(settings.delivery_timeout_seconds * 1000),
+            **overrides,
+        }
+        self._producer = Producer(self._conf)
 
     def produce(
         self,
@@ -47,7 +52,8 @@ class RecordProducer:
     ) -> None:
         """Queue a record; `place` may hold its `partition` and its `timestamp` in milliseconds.
 
-        Raises `TooLarge` or `NotDelivered` for a record that librdkafka does not accept.
+        Raises `TooLarge` or `NotDelivered` for a record that librdkafka does not accept, `NotDelivered` after a fatal
+        error, as `poll` and `flush` do.
         """
 
         def reported(error: KafkaError | None, _message: Message) -> None:
@@ -58,19 +64,32 @@ class RecordProducer:
             try:
                 self._producer.produce(topic, value, key or None, **record)
             except BufferError:  # the queue is full: wait until the broker has taken some records
-                self._producer.poll(0.1)
+                self.poll(0.1)
             except KafkaException as error:
+                if error.args[0].fatal():
+                    raise self._replaced() from None
                 raise _not_delivered(error.args[0], topic, key) from None
             else:
                 return
 
     def poll(self, seconds: float) -> None:
         """Handle delivery reports and librdkafka's log lines; wait up to `seconds` for the first."""
-        self._producer.poll(seconds)
+        try:
+            self._producer.poll(seconds)
+        except _FATAL:
+            raise self._replaced() from None
 
     def flush(self, seconds: float) -> int:
         """Wait until every record has its report; return how many have none after `seconds`."""
-        return int(self._producer.flush(seconds))
+        try:
+            return int(self._producer.flush(seconds))
+        except _FATAL:
+            raise self._replaced() from None
+
+    def _replaced(self) -> NotDelivered:
+        """Replace the client; return what to raise for it."""
+        self._producer = Producer(self._conf)
+        return NotDelivered("the producer has failed for good, as librdkafka's log says; another one takes its place")
 
 
 def _not_delivered(error: KafkaError, topic: str, key: bytes | None) -> NotDelivered:
