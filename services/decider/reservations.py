@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,7 @@ class RedisReservations:
                 answer = await self._scripts[name](keys=keys, args=list(args))
         except (RedisError, OSError, TimeoutError) as error:
             self._paused_until = self._clock.monotonic() + self._retry
+            await self._forget_connections()
             if not self._failing:
                 log.warning(
                     "redis does not answer (%s: %s); no job is rescaled until it does", type(error).__name__, error
@@ -208,3 +210,8 @@ class RedisReservations:
         if not isinstance(answer, list) or not answer:
             raise RedisUnreachable(f"script {name} answered {answer!r}")
         return answer
+
+    async def _forget_connections(self) -> None:
+        """Connect anew for the next call: after a failover, the old connections lead to a replica, for ever."""
+        with suppress(RedisError, OSError, TimeoutError):
+            await self._redis.connection_pool.disconnect(inuse_connections=False)

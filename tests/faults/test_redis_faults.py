@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
@@ -10,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from pydantic import SecretStr
 
+from services.decider.reservations import RedisReservations, connect
+from services.decider.settings import DeciderSettings
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
 from tests.support.events import job, result
+from tests.support.proxy import TcpProxy
+from tidegate.engine.reservations import Answer, Hold
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, RedisView
 from tidegate.events.result import Phase
+from tidegate.runtime.clock import SystemClock
 from tidegate.stack import Stack, down, up
 
 pytestmark = pytest.mark.timeout(240)
@@ -111,3 +119,41 @@ def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp
         (command,) = flow.wait_read(ScalingCommand, 1)
         assert command.snapshot_id == shots[9].snapshot_id
         assert flow.redis.get(f"{flow.settings.redis_prefix}cooldown:a")
+
+
+def test_after_a_failover_the_new_primary_is_asked(own: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The old primary goes on as a replica, and keeps its connections: it answers, and refuses every write (F22)."""
+    folder = tmp_path_factory.mktemp("new-primary")
+    new, old = up(folder, kafka=False, spark=False), own.info
+
+    async def play(proxy: TcpProxy) -> list[tuple[RedisView, Answer]]:
+        settings = DeciderSettings(
+            redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_password=SecretStr(old.redis_password)
+        )
+        reservations = RedisReservations(connect(settings), SystemClock(), prefix="x:", retry_seconds=0.1)
+        await reservations.refresh()
+        await reservations.restore([])
+        until = time.time() + 100.0
+        answers = []
+        for number in range(4):
+            seen = await reservations.refresh()
+            if seen is RedisView.REBUILDING:
+                await reservations.restore([])
+            hold = Hold(f"job-{number}", "default", f"decision-{number}", 1, until, until)
+            answers.append((seen, await reservations.reserve(hold, 100)))
+            if number == 0:
+                redis.Redis(port=old.ports.redis, password=old.redis_password).replicaof("127.0.0.1", new.ports.redis)
+                proxy.lead_to(new.ports.redis)
+            await asyncio.sleep(0.2)
+        return answers
+
+    try:
+        client = redis.Redis(port=new.ports.redis, password=new.redis_password)
+        client.config_set("requirepass", old.redis_password)
+        with TcpProxy(old.ports.redis) as proxy:
+            first, refused, *later = asyncio.run(play(proxy))
+    finally:
+        down(folder)
+    assert first == (RedisView.OK, Answer.TAKEN)
+    assert refused == (RedisView.OK, Answer.NOT_NOW)
+    assert later == [(RedisView.REBUILDING, Answer.TAKEN), (RedisView.OK, Answer.TAKEN)]

@@ -52,6 +52,10 @@ class TcpProxy:
         """The number of connected clients."""
         return len(self._connections)
 
+    def lead_to(self, upstream_port: int) -> None:
+        """Forward new connections to another port, as an address does after a failover."""
+        self._call(lambda: setattr(self, "_upstream_port", upstream_port))
+
     def latency(self, seconds: float) -> None:
         """Delay every chunk by `seconds`, in each direction."""
         self._call(lambda: setattr(self, "_latency_seconds", seconds))
