@@ -428,6 +428,16 @@ def test_a_job_that_ended_by_itself_is_started(world: FakeWorld) -> None:
     assert world.phases() == ["accepted", "stopped", "starting", "running", "verified"]
 
 
+def test_a_job_that_ends_again_and_again_does_not_fill_its_control_files(world: FakeWorld) -> None:
+    """Nobody stops it, and a ConfigMap holds 1 MiB; each run that is remembered is also asked about at each start."""
+    for number in range(30):
+        world.seconds = 0.0
+        start = command(CommandKind.START, to=2, epoch=number + 1, command_id=f"c{number}")
+        assert world.carry(start) is Phase.VERIFIED
+        world.drivers = dict.fromkeys(world.drivers, DriverState.ENDED)
+    assert world.control.runs() == [Token(epoch) for epoch in range(10, 31)], "the newest one, and 20 before it"
+
+
 def test_a_job_that_runs_is_not_started_again(world: FakeWorld) -> None:
     """A `start` for a job that only seemed dead leaves its driver alone."""
     world.start()

@@ -16,11 +16,12 @@ from tidegate.events.command import CommandKind
 
 
 def announce(task: Task, drivers: JobDrivers) -> ActionOutcome:
-    """Take the fence, unless STOP has taken it already, and ask older runs to stop."""
+    """Take the fence, unless STOP has taken it already, ask older runs to stop, and forget those of long ago."""
     if task.command.kind is CommandKind.STOP:
         return ActionOutcome(ActionEvent.DONE, "The job is stopped.")
     token = task.fence.hold()
     drivers.request_stop(token, task.command.command_id)
+    drivers.forget_old_runs()
     return ActionOutcome(
         ActionEvent.ANNOUNCED, f"Run {token} may start.", details=task.spec.application.cluster, run=token.run
     )
