@@ -4,8 +4,8 @@ KEDA makes a HorizontalPodAutoscaler whose metric is an average per replica, so 
 
     desired = ceil(metric value / target size)
 
-With the target size 1, the metric value is the number of slots itself. An old decision is no answer: KEDA is told that
-there is none, and does what its `fallback` says.
+With the target size 1, the metric value is the number of slots itself. An old decision is no answer, nor is one that
+was made while nobody knew the job's size: KEDA is told that there is none, and does what its `fallback` says.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from tidegate.fleet.explain import size_is_known
 from tidegate.fleet.fleet import Fleet, Trouble
 
 METRIC = "tidegate-slots"
@@ -40,4 +41,6 @@ def recommended(fleet: Fleet, job_id: str, now: datetime) -> int:
     if job.trouble(now) is Trouble.SILENT:
         at = job.decision.decided_at
         raise NoAnswer(f"the newest decision on {job_id!r} is of {at:%Y-%m-%d %H:%M:%S} UTC: look at the decider")
+    if not size_is_known(job.decision):
+        raise NoAnswer(f"the cluster has not said how large {job_id!r} is: look at the collector's log")
     return job.decision.final_parallelism

@@ -14,9 +14,13 @@ from google.protobuf import descriptor_pb2
 from services.keda.app import MOST_STREAMS, ExternalScaler, serve
 from services.keda.protocol import CLASSES, METHODS, SERVICE
 from services.keda.settings import KedaSettings
-from tests.support.events import job
+from tests.support.engine import step
+from tests.support.events import job, observed, snapshot
 from tests.support.fake_streaming_jobs import FakeJobs
 from tests.support.fleets import decision
+from tidegate.engine.state import JobState
+from tidegate.events.job import Mode
+from tidegate.events.snapshot import ClusterState
 from tidegate.runtime.clock import SystemClock
 
 LIMIT = 10.0
@@ -121,6 +125,19 @@ def test_an_old_decision_is_no_answer(keda: Keda, jobs: FakeJobs) -> None:
     jobs.state = "loading"
     with pytest.raises(grpc.RpcError, match="the topics: loading"):
         keda.slots(name="rates")
+
+
+@pytest.mark.parametrize("state", [ClusterState.UNKNOWN, ClusterState.RUNNING])
+def test_a_size_that_nobody_has_told_is_no_answer(state: ClusterState, keda: Keda, jobs: FakeJobs) -> None:
+    """While the cluster does not say how large the job is, the decision has size 0: KEDA must not go to no replica."""
+    spec, seen = job("rates", mode=Mode.ADVISE), snapshot(1, state=state, slots=None, free=None)
+    _, made = step(JobState.new(), seen, spec, observed(seen))
+    assert made.final_parallelism == 0
+    jobs.fleet.take(made.model_copy(update={"decided_at": datetime.now(UTC)}))
+    with pytest.raises(grpc.RpcError, match="the cluster has not said how large 'rates' is"):
+        keda.slots(name="rates")
+    with pytest.raises(grpc.RpcError, match="the cluster has not said how large 'rates' is"):
+        keda.ask("IsActive", name="rates")
 
 
 def test_a_job_without_slots_is_not_active(keda: Keda, jobs: FakeJobs) -> None:
