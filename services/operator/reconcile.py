@@ -20,6 +20,7 @@ from services.operator.status import Condition, healthy, status_of
 from tidegate.events.job import JobSpec, ManualScale, SpecChange
 from tidegate.events.snapshot import ClusterState
 from tidegate.fleet.fleet import FleetJob
+from tidegate.installed import engine
 from tidegate.operate import differences, next_version, refused_move
 from tidegate.specfields import SpecProblem, read_spec
 
@@ -53,6 +54,9 @@ def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: d
     if base is not None and sj.request is not None:
         base = base.model_copy(update={"manual": _request(sj, present, now)})
     new = next_version(base, present) if base is not None else None
+    if new is not None and (refused := engine().check(new)):  # what is in force may be from another version of Tidegate
+        named = {problem.text for problem in problems}
+        new, problems = None, [*problems, *(SpecProblem((), text) for text in refused if text not in named)]
     if new is not None:
         scaled = base is present or not sj.changed
         change = SpecChange(by=sj.asked_by(scaled=scaled), reason=sj.reason, at=now)

@@ -11,7 +11,9 @@ from typing import Any
 from services.operator.ports import ObjectMoved
 from tidegate.events.job import JobSpec
 from tidegate.fleet.fleet import Fleet
+from tidegate.installed import engine
 from tidegate.launcher.kubernetes import ApiError
+from tidegate.operate import SpecRefused
 
 FIELDS: dict[str, Any] = {
     "sources": ["in"],
@@ -123,7 +125,9 @@ class FakeJobs:
         yield self.fleet
 
     def publish(self, spec: JobSpec) -> None:
-        """Take a version of a spec."""
+        """Take a version of a spec; raise `SpecRefused` as the real one does."""
+        if problems := engine().check(spec):
+            raise SpecRefused("; ".join(problems))
         self.published.append(spec)
         self._left.append(spec)
 

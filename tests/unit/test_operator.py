@@ -163,6 +163,22 @@ def test_a_wrong_spec_is_named_and_disturbs_nobody(world: World) -> None:
     assert world.jobs.published[-1].scaling.policy == "hpa"
 
 
+def test_a_spec_in_force_that_the_engine_refuses_is_named_and_disturbs_nobody(world: World) -> None:
+    """Another version of Tidegate may have published it, with a policy that is not installed here."""
+    present = world.jobs.published[-1]
+    scaling = present.scaling.model_copy(update={"policy": "tyde"})
+    world.jobs.fleet.take_spec(present.model_copy(update={"version": 2, "scaling": scaling}))
+    world.cluster.apply("rates", {"scaling": {"policy": "tyde"}})
+    world.cluster.scale("rates", 5)
+    world.cluster.apply("other", FIELDS)
+    for _ in range(2):
+        world.turn()
+    assert [(spec.job_id, spec.version) for spec in world.jobs.published] == [("rates", 1), ("other", 1)]
+    message = world.condition("Accepted")[2]
+    assert message.count("unknown policy 'tyde'") == 1
+    assert message.endswith("Version 2 stays in force.")
+
+
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
     application = {**FIELDS["application"], "master": "spark://elsewhere:7077"}
