@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import tracemalloc
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +13,7 @@ from tests.support.events import START, job, result, snapshot
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
 from tidegate.events.decision import Keyframe, Status
-from tidegate.events.job import Mode, SpecChange
+from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, SnapshotWarning, WarningCode
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
@@ -180,6 +181,28 @@ def test_a_log_is_bounded() -> None:
     assert found is not None
     assert len(found.log) == LOG_LENGTH
     assert found.log[0].at == START + timedelta(seconds=10 * (LOG_LENGTH + 19))
+
+
+def test_a_job_that_is_changed_for_weeks_stays_small() -> None:
+    """An autoscaler that writes the size of a StreamingJob makes a version a minute; old ones are not kept."""
+    fleet = Fleet()
+
+    def change(number: int) -> JobSpec:
+        at = NOW + timedelta(minutes=number)
+        changed = with_size(job(), 1 + number % 4, "busy", at, SpecChange(by="an autoscaler", reason="busy", at=at))
+        fleet.take_spec(changed)
+        return changed
+
+    first = change(0)
+    sizes = []
+    for until in (2 * LOG_LENGTH, 20 * LOG_LENGTH):
+        for number in range(1, until):
+            change(number)
+        sizes.append(len(pickle.dumps(fleet.get("rates"))))
+    assert sizes[1] < 1.1 * sizes[0]
+    before = fleet.get("rates").changes[:]  # type: ignore[union-attr]
+    fleet.take_spec(first)
+    assert fleet.get("rates").changes == before, "it was noted, and is too old"  # type: ignore[union-attr]
 
 
 def test_a_large_fleet_stays_small() -> None:

@@ -87,7 +87,6 @@ class FleetJob:
     revision: int = 0
     """Rises with every event: a reader that remembers it knows what has changed."""
     _said: object = None
-    _told: set[tuple[datetime, str]] = field(default_factory=set)
 
     @property
     def mode(self) -> str:
@@ -162,9 +161,10 @@ class FleetJob:
 
     def _operator(self, change: SpecChange | None, spec: JobSpec) -> None:
         """Note who asked for a version; it is seen on the topic and again in a keyframe."""
-        if change is None or (change.at, change.by) in self._told:
+        if change is None or any(
+            (entry.at, entry.word, entry.kind) == (change.at, change.by, EntryKind.OPERATOR) for entry in self.changes
+        ):
             return
-        self._told.add((change.at, change.by))
         if spec.manual is not None and spec.manual.requested_at == change.at:
             asked = f"asked for {spec.manual.parallelism} slots"
         elif spec.scaling.mode is Mode.PAUSED:
