@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -105,6 +106,21 @@ def test_a_clock_that_is_days_ahead_does_not_fill_the_memory(monkeypatch: pytest
         run.apply(progress(number, 86_400 + number))
     run.cut(between(0, 10))
     assert run.reading(between(10, 20)).batches_left_out == 100
+
+
+def test_tasks_that_end_after_their_stage_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark tells the end of a speculative copy of a task when its stage may be over: no end of a stage follows."""
+    monkeypatch.setattr("tidegate.sparklog.application_run.MAX_OPEN_STAGES", 10)
+    run, sizes = fresh(), []
+    for stages in (range(100), range(100, 1000)):
+        for stage in stages:
+            task = TaskEnded((stage, 0), stage, 0, 1.0, 0.1, 0)
+            run.apply(task)
+            run.apply(StageEnded((stage, 0), "scan", 1, T, failed=False))
+            run.apply(task)
+        run.cut(between(-10, 10))
+        sizes.append(len(pickle.dumps(run)))
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 def test_a_real_time_query_is_known_until_a_batch_shows_otherwise() -> None:

@@ -26,6 +26,8 @@ MAX_STAGES = 200
 """The busiest stages of an interval; a `foreachBatch` that loops over actions can have any number."""
 MAX_AHEAD = 10_000
 """Batches, and runs of stages, that are kept for later intervals: the clock of a driver may be days ahead."""
+MAX_OPEN_STAGES = 1000
+"""Stages whose end has not been read and of which tasks have ended: more than Spark runs at once."""
 LATE = timedelta(seconds=5)
 """How late Spark may write an event of the previous interval; older ones fell into a gap and are left out."""
 
@@ -324,6 +326,8 @@ class ApplicationRun:
 
     def _task_ended(self, event: events.TaskEnded) -> None:
         self._tasks.setdefault(event.stage, []).append(event)
+        if len(self._tasks) > MAX_OPEN_STAGES:  # the oldest one has ended before this task of it was told
+            del self._tasks[next(iter(self._tasks))]
         for query in self._queries.values():
             if query.running is not None:
                 query.running.task_ended(event)
