@@ -13,6 +13,8 @@ from tidegate.runtime.clock import Clock
 
 STUCK_AFTER_SECONDS = 30.0
 """How long the main loop may take for one pass."""
+REQUEST_SECONDS = 10.0
+"""How long whoever has connected may take to ask."""
 
 
 class Health:
@@ -51,6 +53,8 @@ class Health:
         health = self
 
         class HealthRequest(BaseHTTPRequestHandler):
+            timeout = REQUEST_SECONDS
+
             def do_GET(self) -> None:
                 if self.path == "/metrics":
                     encode, kind = choose_encoder(self.headers.get("Accept", ""))

@@ -1,0 +1,33 @@
+"""The health page when whoever connects does not ask."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.support.wait import wait_until
+from tidegate.runtime import health
+from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.health import Health
+from tidegate.stack.ports import free_ports
+
+
+def test_a_client_that_says_nothing_does_not_keep_a_thread_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prober whose machine dies closes no connection: over weeks, threads and files would run out."""
+    monkeypatch.setattr(health, "REQUEST_SECONDS", 0.2)
+    page = Health(SystemClock(), CollectorRegistry())
+    page.serve("127.0.0.1", *free_ports(1))
+    before = threading.active_count()
+    silent = [socket.create_connection(("127.0.0.1", page.port or 0)) for _ in range(5)]
+    try:
+        assert wait_until(lambda: threading.active_count() >= before + len(silent), 5, 0.01)
+        assert httpx.get(f"http://127.0.0.1:{page.port}/healthz").text == "ok\n"
+        assert wait_until(lambda: threading.active_count() <= before, 5, 0.01)
+    finally:
+        for connection in silent:
+            connection.close()
+        page.close()
