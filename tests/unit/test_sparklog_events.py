@@ -177,6 +177,22 @@ def test_unknown_events_are_skipped(line: bytes) -> None:
     assert parse(line) is None
 
 
+QUERY_STARTED = (
+    b'{"Event":"org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent","id":"q","name":null,'
+    b'"timestamp":"2026-11-21T14:34:00Z"}'
+)
+TASK_ENDED = (
+    b'{"Event":"SparkListenerTaskEnd","Stage ID":1,"Stage Attempt ID":0,"Task End Reason":{"Reason":"Success"},'
+    b'"Task Info":{"Task ID":1,"Partition ID":0},"Task Metrics":{"Executor Run Time":1,"JVM GC Time":0}}'
+)
+
+
+def test_the_lines_that_are_broken_below_are_whole() -> None:
+    """So that each of them is broken by one field."""
+    assert parse(QUERY_STARTED) is not None
+    assert parse(TASK_ENDED) is not None
+
+
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -197,6 +213,11 @@ def test_unknown_events_are_skipped(line: bytes) -> None:
         (progress_line(sources=[{"numInputRows": 1, "endOffset": '{"t":{"x":1}}'}]), "'x'"),
         (progress_line(sources=None), "QueryProgressEvent"),
         (progress_line(durationMs=[]), "QueryProgressEvent"),
+        (progress_line(stateOperators=[{"operatorName": None}]), "None is not text"),
+        (b'{"Event":"SparkListenerApplicationEnd","Timestamp":1180591620717411303424}', "Value too large"),
+        (QUERY_STARTED.replace(b'"id":"q"', b'"id":7'), "7 is not text"),
+        (QUERY_STARTED.replace(b'"name":null', b'"name":7'), "7 is not text"),
+        (TASK_ENDED.replace(b'"Stage ID":1', b'"Stage ID":{}'), "{} is not a count"),
     ],
 )
 def test_broken_lines_are_named(line: bytes, what: str) -> None:

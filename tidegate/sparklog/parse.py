@@ -55,7 +55,7 @@ def parse(line: bytes, only: Collection[bytes] | None = None) -> events.SparkEve
         return None
     try:
         return reader(from_json(_shortened(kind.group(1), line)))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:  # the last: of a time
         what = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise BrokenLine(f"{kind.group(1).decode()}: {what[:200]}") from None
 
@@ -96,6 +96,10 @@ def _text(value: object) -> str:
     return value
 
 
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r:.80} is not a count")
@@ -117,7 +121,7 @@ def _properties(event: Any) -> events.SparkEvent:
         spark.get("spark.tidegate.job_id"),
         spark.get("spark.app.name"),
         spark,
-        None if command is None else _text(command),
+        _text_or_none(command),
     )
 
 
@@ -138,7 +142,7 @@ def _progress(event: Any) -> events.SparkEvent:
         committed=offsets_of(sources, "endOffset"),
         operators=tuple(
             events.OperatorState(
-                operator["operatorName"],
+                _text(operator["operatorName"]),
                 _count(operator["numRowsTotal"]),
                 _count(operator["memoryUsedBytes"]),
                 _count(operator["numShufflePartitions"]),
@@ -236,7 +240,7 @@ def _job_started(event: Any) -> events.SparkEvent | None:
     batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
     if batch is None or query is None:  # a job outside a micro-batch
         return None
-    return events.JobStarted(query, int(batch), _millis(event["Submission Time"]))
+    return events.JobStarted(_text(query), int(batch), _millis(event["Submission Time"]))
 
 
 def _stage_started(event: Any) -> events.SparkEvent | None:
@@ -245,9 +249,9 @@ def _stage_started(event: Any) -> events.SparkEvent | None:
     if batch is None or query is None:  # a stage outside a micro-batch
         return None
     return events.StageStarted(
-        query,
+        _text(query),
         int(batch),
-        (info["Stage ID"], info["Stage Attempt ID"]),
+        _stage(info),
         _count(info["Number of Tasks"]),
         frozenset(rdd["RDD ID"] for rdd in info.get("RDD Info", ()) if _SCAN in rdd.get("Scope", "")),
     )
@@ -258,9 +262,9 @@ def _task_ended(event: Any) -> events.SparkEvent | None:
         return None
     info, metrics = event["Task Info"], event["Task Metrics"]
     return events.TaskEnded(
-        (event["Stage ID"], event["Stage Attempt ID"]),
+        _stage(event),
         _count(info["Task ID"]),
-        info["Partition ID"],
+        int(info["Partition ID"]),
         _count(metrics["Executor Run Time"]) / 1000,
         _count(metrics["JVM GC Time"]) / 1000,
         _count(metrics.get("Input Metrics", {}).get("Records Read", 0)),
@@ -270,12 +274,16 @@ def _task_ended(event: Any) -> events.SparkEvent | None:
 def _stage_ended(event: Any) -> events.SparkEvent:
     info = event["Stage Info"]
     return events.StageEnded(
-        (info["Stage ID"], info["Stage Attempt ID"]),
+        _stage(info),
         _stage_name(info),
         _count(info["Number of Tasks"]),
         _millis(info["Completion Time"]),
         bool(info.get("Failure Reason")),
     )
+
+
+def _stage(info: Any) -> tuple[int, int]:
+    return _count(info["Stage ID"]), _count(info["Stage Attempt ID"])
 
 
 def _stage_name(info: Any) -> str:
@@ -305,9 +313,11 @@ _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
     b"SparkListenerStageCompleted": _stage_ended,
     b"SparkListenerTaskEnd": _task_ended,
     b"QueryStartedEvent": lambda event: events.QueryStarted(
-        event["id"], _instant(event["timestamp"]), event.get("name")
+        _text(event["id"]), _instant(event["timestamp"]), _text_or_none(event.get("name"))
     ),
-    b"QueryIdleEvent": lambda event: events.QueryIdle(event["id"], _instant(event["timestamp"])),
-    b"QueryTerminatedEvent": lambda event: events.QueryTerminated(event["id"], event.get("exception")),
+    b"QueryIdleEvent": lambda event: events.QueryIdle(_text(event["id"]), _instant(event["timestamp"])),
+    b"QueryTerminatedEvent": lambda event: events.QueryTerminated(
+        _text(event["id"]), _text_or_none(event.get("exception"))
+    ),
     b"QueryProgressEvent": _progress,
 }
