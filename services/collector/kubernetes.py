@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from services.collector.master import App, MasterView
-from services.collector.worker import WorkerThread
+from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.config_map import JOB_LABEL
 from tidegate.launcher.kubernetes import FORBIDDEN, Api, ApiRefused
@@ -134,21 +134,21 @@ class ClusterView:
 
 
 class KubernetesClusters:
-    """Asks the API server, in a thread of its own."""
+    """Asks the API server, about each namespace in a thread of its own."""
 
     def __init__(self, api: Api, timeout_seconds: float) -> None:
         self._api = api
         self._timeout = timeout_seconds
-        self._worker = WorkerThread("kubernetes")
+        self._workers = WorkerThreads("kubernetes")
         self._may_not: set[str] = set()
 
     async def view(self, namespace: str) -> ClusterView:
         """Return the state of the cluster, and of a namespace; raise an `OSError` if the API server does not tell."""
-        return await self._worker.call(self._timeout, self._view, namespace)
+        return await self._workers.call(namespace, self._timeout, self._view)
 
     def close(self) -> None:
-        """End the thread."""
-        self._worker.close()
+        """End the threads."""
+        self._workers.close()
         self._api.close()
 
     def _view(self, namespace: str) -> ClusterView:

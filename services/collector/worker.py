@@ -65,6 +65,26 @@ class WorkerThread:
             call()
 
 
+class WorkerThreads:
+    """A worker thread for each place that was ever asked, so that one that hangs costs no other place its answer."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._workers: dict[str, WorkerThread] = {}
+
+    async def call(self, place: str, timeout_seconds: float, function: Callable[[str], T]) -> T:
+        """Return what `function` returns for a place; raise what `WorkerThread.call` raises."""
+        worker = self._workers.get(place)
+        if worker is None:
+            worker = self._workers[place] = WorkerThread(f"{self._name} {place}")
+        return await worker.call(timeout_seconds, function, place)
+
+    def close(self) -> None:
+        """Let the threads end after their current calls."""
+        for worker in self._workers.values():
+            worker.close()
+
+
 async def _done(future: Future[Any], timeout_seconds: float) -> bool:
     """Return whether a thread's call has ended within a time."""
     if future.done():

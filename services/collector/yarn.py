@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.collector.master import App, MasterView
-from services.collector.worker import WorkerThread
+from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.pods import memory_mb
 from tidegate.remote.yarn import ENDED, LIVE, PENDING, RUNNING, ResourceManager, containers
@@ -81,21 +81,21 @@ class YarnView:
 
 
 class YarnClusters:
-    """Asks ResourceManagers, in a thread of its own."""
+    """Asks ResourceManagers, each in a thread of its own."""
 
     def __init__(self, timeout_seconds: float, manager: ResourceManager | None = None) -> None:
         self._timeout = timeout_seconds
         self._manager = manager or ResourceManager(timeout_seconds)
-        self._worker = WorkerThread("yarn")
+        self._workers = WorkerThreads("yarn")
         self._seen: dict[str, _Seen] = {}
 
     async def view(self, url: str) -> YarnView:
         """Return the state of the cluster; raise an error if its ResourceManager does not tell."""
-        return await self._worker.call(self._timeout, self._view, url)
+        return await self._workers.call(url, self._timeout, self._view)
 
     def close(self) -> None:
-        """End the thread."""
-        self._worker.close()
+        """End the threads."""
+        self._workers.close()
         self._manager.close()
 
     def _view(self, url: str) -> YarnView:

@@ -50,7 +50,7 @@ class FakeResourceManager:
     @property
     def client(self) -> ResourceManager:
         """A client of it."""
-        return ResourceManager(transport=httpx.MockTransport(self._answer))
+        return ResourceManager(transport=httpx.MockTransport(self.answer))
 
     def add(self, id_: str, name: str, **more: Any) -> None:
         """Add a running application with its driver and two executors."""
@@ -68,7 +68,8 @@ class FakeResourceManager:
             "diagnostics": "",
         } | more
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request."""
         if self.silent:
             raise httpx.ConnectError("refused")
         if "/node/containers/" in request.url.path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from services.actuator.backends.yarn import Yarn, launcher_code
 from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster, MasterView
-from services.collector.yarn import YarnClusters
+from services.collector.yarn import YarnClusters, YarnView
 from tests.support.events import job
 from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
 from tests.support.wait import wait_until
@@ -198,6 +199,31 @@ def test_ended_applications_are_asked_for_when_one_has_ended() -> None:
         assert manager.asked.count(ENDED) == 3
     finally:
         clusters.close()
+
+
+def test_a_cluster_that_hangs_costs_no_other_one_its_answer() -> None:
+    """A ResourceManager that is asked in vain takes all the time that there is."""
+    manager, gate = FakeResourceManager(), threading.Event()
+    manager.add("application_1", "rates")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "hangs":
+            gate.wait(10)
+            raise httpx.ReadTimeout("no answer", request=request)
+        return manager.answer(request)
+
+    clusters = YarnClusters(1.0, ResourceManager(transport=httpx.MockTransport(answer)))
+
+    async def ask() -> tuple[YarnView | BaseException, YarnView | BaseException]:
+        return await asyncio.gather(clusters.view("http://hangs:8088"), clusters.view(URL), return_exceptions=True)
+
+    try:
+        hangs, answers = asyncio.run(ask())
+    finally:
+        gate.set()
+        clusters.close()
+    assert isinstance(hangs, TimeoutError)
+    assert isinstance(answers, YarnView)
 
 
 def test_without_the_capacity_scheduler_the_pool_is_the_cluster() -> None:
