@@ -98,6 +98,10 @@ def warn_of(bad: BadRecord) -> None:
     warnings.warn(f"skipped {bad}", UserWarning, stacklevel=2)
 
 
+def skip(_bad: BadRecord) -> None:
+    """Skip an unreadable record: the services write dead letters of those, and `tidegate tail` shows them."""
+
+
 def received(
     model: type[W],
     settings: ServiceSettings,

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.problems import NO, problem_of
-from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs, received
+from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs, received, skip
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
@@ -124,7 +124,7 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
         specs = current_specs(settings)
         yield from _spark_of_jobs(specs)
         yield from files_of_jobs(specs, Files(settings.files))
-        recent = received(MetricSnapshot, settings, since=RECENT, on_error=lambda _: None)
+        recent = received(MetricSnapshot, settings, since=RECENT, on_error=skip)
         yield from warnings_about({one.event.job_id: one.event for one in recent if one.event.job_id in specs})
 
 

@@ -13,8 +13,7 @@ import yaml
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded
-from tidegate.cli.why import quiet
-from tidegate.client import ClientSettings, received
+from tidegate.client import ClientSettings, received, skip
 from tidegate.engine.memory import Recorded, UnreadableMemory, read_memory
 from tidegate.engine.state import JobState, from_wire
 from tidegate.engine.tide.memory import TideMemory
@@ -67,7 +66,7 @@ def priors(
 def published_prior(settings: ClientSettings, jobs: Sequence[str], since: datetime | None = None) -> Prior:
     """Return what jobs have shown by the decisions topic; raises `Problem` for a job without a state there."""
     start = since or LOOK_BACK
-    found = (one.event for one in received(Decision, settings, since=start, on_error=quiet))
+    found = (one.event for one in received(Decision, settings, since=start, on_error=skip))
     return prior_of(jobs, found, f"the decisions since {since:%Y-%m-%d %H:%M}" if since else "two hours of decisions")
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.client import BadRecord, ClientSettings, current_specs, received
+from tidegate.client import ClientSettings, current_specs, received, skip
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
@@ -27,10 +27,6 @@ LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
 """How far back to look for the newest decision, step by step: most jobs have one every few seconds."""
 LAST_COMMAND = timedelta(hours=1)
 """How far back to look for the result of the last command."""
-
-
-def quiet(_bad: BadRecord) -> None:
-    """Skip an unreadable record; `tidegate tail` shows them."""
 
 
 def why(
@@ -72,7 +68,7 @@ def why(
         typer.echo(json.dumps(fields) if change else value_of(decision).decode())
         return
     back = decision.decided_at - (timedelta(minutes=1) if decision.command is not None else LAST_COMMAND)
-    results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=quiet)]
+    results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=skip)]
     for line in explain(decision, results):
         stdout().print(Text(line, style="bold" if line == decision.sentence else ""))
     if warnings := warnings_of(_measured(settings, decision)):
@@ -155,12 +151,12 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
 def _measured(settings: ClientSettings, decision: Decision) -> MetricSnapshot | None:
     """Return the snapshot that a decision was made on, if it is still there."""
     back = decision.observed.at - timedelta(minutes=5)
-    found = received(MetricSnapshot, settings, job=decision.job_id, since=back, on_error=quiet)
+    found = received(MetricSnapshot, settings, job=decision.job_id, since=back, on_error=skip)
     return next((one.event for one in found if one.event.snapshot_id == decision.snapshot_id), None)
 
 
 def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: bool) -> None:
-    found = [one.event for one in received(Decision, settings, job=job, since=since, on_error=quiet)]
+    found = [one.event for one in received(Decision, settings, job=job, since=since, on_error=skip)]
     if not found:
         spec_of(settings, job)
         raise Problem(f"no decision on {job} since {clock(since)} UTC", "try a longer --since")
@@ -190,7 +186,7 @@ def _newest_of_all(settings: ClientSettings, wanted: set[str]) -> dict[str, Deci
     """Return the newest decision on each wanted job, reading no further back than necessary."""
     newest: dict[str, Decision] = {}
     for back in LOOK_BACK:
-        for one in received(Decision, settings, since=back, on_error=quiet):
+        for one in received(Decision, settings, since=back, on_error=skip):
             if one.event.job_id in wanted:
                 newest[one.event.job_id] = one.event
         if newest.keys() == wanted:
@@ -202,7 +198,7 @@ def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:
     """Return the newest decision on a snapshot. Its sequence is the second of measurement, unless published again."""
     near = datetime.fromtimestamp(sequence, UTC) - timedelta(minutes=5) if 300 < sequence < 2**33 else None
     for since in [near, None] if near else [None]:
-        found = [d.event for d in received(Decision, settings, job=job, since=since, on_error=quiet)]
+        found = [d.event for d in received(Decision, settings, job=job, since=since, on_error=skip)]
         on_it = [d for d in found if d.sequence == sequence]
         if on_it:
             return on_it[-1]

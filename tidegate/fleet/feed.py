@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from confluent_kafka import Message
 
-from tidegate.client import BadRecord, ClientSettings, check_reachable, received
+from tidegate.client import ClientSettings, check_reachable, received, skip
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.result import ActionResult
@@ -129,7 +129,7 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
     if not PLAUSIBLE[0] < sequence < PLAUSIBLE[1]:
         return None
     since = datetime.fromtimestamp(sequence, UTC) - CLOCKS_DIFFER
-    events = received(Decision, settings, job=job_id, since=since, on_error=_skip, timeout_seconds=FIND_SECONDS)
+    events = received(Decision, settings, job=job_id, since=since, on_error=skip, timeout_seconds=FIND_SECONDS)
     with closing(events):
         found = next((one.event for one in events if one.event.sequence >= sequence), None)
     return found if found is not None and found.sequence == sequence else None
@@ -141,9 +141,5 @@ def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResu
     if command is None:
         return []
     since = command.issued_at - CLOCKS_DIFFER
-    events = received(ActionResult, settings, job=decision.job_id, since=since, on_error=_skip)
+    events = received(ActionResult, settings, job=decision.job_id, since=since, on_error=skip)
     return sorted((r.event for r in events if r.event.command_id == command.command_id), key=attrgetter("at"))
-
-
-def _skip(_bad: BadRecord) -> None:
-    """Skip an unreadable record: the services write dead letters of those."""

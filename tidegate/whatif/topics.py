@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tidegate.client import BadRecord, received
+from tidegate.client import received, skip
 from tidegate.engine.decide import KEYFRAME_EVERY
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
@@ -20,14 +20,10 @@ def received_job(settings: ServiceSettings, job: str, since: datetime | None) ->
     """Return the events of a job. Raises `CannotTry` if there are none, `TimeoutError` if reading takes too long."""
     events: list[Wire] = []
     for model in EVENTS:
-        events += [one.event for one in received(model, settings, job=job, since=since, on_error=_skip)]
+        events += [one.event for one in received(model, settings, job=job, since=since, on_error=skip)]
     return job_of(events, job)
 
 
 def since_keyframe(decision: Decision, spec: JobSpec) -> datetime:
     """Return from when on to read, so that the keyframe before a decision is among its job's events."""
     return decision.decided_at - timedelta(seconds=(KEYFRAME_EVERY + 1) * spec.interval_seconds) - SLACK
-
-
-def _skip(_bad: BadRecord) -> None:
-    """Skip an unreadable record: the services write dead letters of those."""
