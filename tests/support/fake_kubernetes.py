@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.http_server import QuietHandler, serving
 from tidegate.launcher.kube_access import ApiAccess
 from tidegate.launcher.kubernetes import Api
 
@@ -165,12 +165,9 @@ def fake_kubernetes() -> Iterator[FakeKubernetes]:
     """Yield an API server that is up until the end."""
     state = FakeKubernetes()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
-
-        def log_message(self, *_: Any) -> None:
-            """Print nothing."""
 
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
@@ -200,16 +197,10 @@ def fake_kubernetes() -> Iterator[FakeKubernetes]:
 
         do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - as the base class calls them
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield state
-    finally:
-        for api in state.clients:
-            api.close()
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with serving(Handler) as server:
+        state.port = server.server_port
+        try:
+            yield state
+        finally:
+            for api in state.clients:
+                api.close()

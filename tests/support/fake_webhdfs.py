@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.http_server import QuietHandler, serving
 
 MTIME = 1_764_000_000.0
 """When the first file was written, in seconds since 1970; each later change is a second later."""
@@ -83,42 +84,17 @@ def fake_webhdfs() -> Iterator[FakeWebHdfs]:
     """Run the server on loopback."""
     state = FakeWebHdfs()
 
-    class Handler(_Handler):
-        hdfs = state
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: Any) -> None:
-            """Print nothing if a client has gone."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield state
-    finally:
-        state.silent.clear()
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with serving(type("Handler", (_Handler,), {"hdfs": state})) as server:
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            yield state
+        finally:
+            state.silent.clear()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     hdfs: FakeWebHdfs
     protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
-    def log_message(self, *_: Any) -> None:
-        """Print nothing."""
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -137,6 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(_Refused(404, "FileNotFoundException", str(error)))
         except _Refused as error:
             self._refuse(error)
+
+    do_GET = do_PUT = do_DELETE = _answer  # noqa: N815 - as the base class calls them
 
     def _name_node(self, query: dict[str, str], path: str) -> tuple[int, Any]:
         hdfs, op = self.hdfs, query["op"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import ssl
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
+
+from tests.support.http_server import QuietHandler, serving
 
 GROUP = "external.metrics.k8s.io"
 VERSION = f"{GROUP}/v1beta1"
@@ -29,8 +29,8 @@ def metrics_api(host: str, metrics: dict[str, Metric], folder: Path) -> Iterator
     command = [*words, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 
-    class Request(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Request(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
             body = answer(urlsplit(self.path).path, metrics)
             text = json.dumps(body if body is not None else {"kind": "Status", "code": 404}).encode()
             self.send_response(200 if body is not None else 404)
@@ -39,21 +39,10 @@ def metrics_api(host: str, metrics: dict[str, Metric], folder: Path) -> Iterator
             self.end_headers()
             self.wfile.write(text)
 
-        def log_message(self, *_: object) -> None:
-            """Keep requests out of the output."""
-
-    server = ThreadingHTTPServer((host, 0), Request)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with serving(Request, host, tls) as server:
         yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 def answer(path: str, metrics: dict[str, Metric]) -> dict[str, Any] | None:

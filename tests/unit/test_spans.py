@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from opentelemetry.trace import StatusCode
 from tests.support.command_log import command_log
 from tests.support.events import job
 from tests.support.fake_world import FakeWorld
+from tests.support.http_server import QuietHandler, serving
 from tests.unit.test_decider_handler import Bench, overloaded
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import encode, span_of, trace_of
@@ -128,31 +128,22 @@ def test_a_failed_phase_is_an_error(tmp_path: Path) -> None:
 
 
 @contextmanager
-def receiver(answer: int = 200) -> Iterator[tuple[str, list[ExportTraceServiceRequest], threading.Event]]:
+def receiver() -> Iterator[tuple[str, list[ExportTraceServiceRequest], threading.Event]]:
     """An OTLP/HTTP receiver on loopback: its URL, what it got, and an event for the first request."""
     got: list[ExportTraceServiceRequest] = []
     arrived = threading.Event()
 
-    class Receives(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+    class Receives(QuietHandler):
+        def do_POST(self) -> None:  # noqa: N802 - as the base class calls it
             assert (self.path, self.headers["Content-Type"]) == ("/v1/traces", "application/x-protobuf")
             got.append(ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(answer)
+            self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
             arrived.set()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the standard library
-            """Keep quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Receives) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", got, arrived
-        finally:
-            server.shutdown()
-            thread.join(10)
+    with serving(Receives) as server:
+        yield f"http://127.0.0.1:{server.server_port}", got, arrived
 
 
 def test_spans_arrive_at_an_otlp_receiver(tmp_path: Path) -> None:
