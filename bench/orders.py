@@ -25,9 +25,9 @@ END_SECONDS = 20.0
 
 
 def new_command(
-    spec: JobSpec, kind: CommandKind, to: int, *, before: int, epoch: int, way: Way | None = None, ttl: float = 120.0
+    spec: JobSpec, kind: CommandKind, to: int, *, before: int, epoch: int, way: Way | None = None
 ) -> ScalingCommand:
-    """Return a command that expires after `ttl` seconds."""
+    """Return a command that expires after two minutes."""
     now = datetime.now(UTC)
     return ScalingCommand(
         command_id=str(uuid.uuid4()),
@@ -40,7 +40,7 @@ def new_command(
         to_parallelism=to,
         epoch=epoch,
         issued_at=now,
-        expires_at=now + timedelta(seconds=ttl),
+        expires_at=now + timedelta(minutes=2),
         reason="ordered by hand",
         way=way,
     )

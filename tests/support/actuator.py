@@ -23,13 +23,12 @@ from typing import Any
 import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from typing_extensions import override
 
 from bench.orders import new_command
+from bench.restart import BareCluster
 from demo.environment import LIGHT_JVMS
 from services.actuator.app import build
-from services.actuator.backends import LAUNCHER, Submission
-from services.actuator.backends.standalone import Standalone
+from services.actuator.backends import Submission
 from services.actuator.settings import ActuatorSettings
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.envelope import decode
@@ -139,10 +138,10 @@ class ActuatorRig:
         for thread in self._threads:
             thread.join(30)
 
-    def submit_by_hand(self, parallelism: int = 2) -> str:
+    def submit_by_hand(self) -> str:
         """Run the job's script without the launcher, as somebody without Tidegate would; return the driver's id."""
-        with contextlib.closing(_ByHand()) as cluster:
-            self.by_hand.append(cluster.submit(Submission(self.spec, Token(0), parallelism)))
+        with contextlib.closing(BareCluster()) as cluster:
+            self.by_hand.append(cluster.submit(Submission(self.spec, Token(0), 2)))
         return self.by_hand[-1]
 
     def kill_driver(self, driver: str) -> None:
@@ -168,12 +167,10 @@ class ActuatorRig:
         self.actuators.append(process)
         return process
 
-    def command(
-        self, kind: CommandKind, to: int, *, before: int = 0, ttl_seconds: float = 120.0, epoch: int | None = None
-    ) -> ScalingCommand:
+    def command(self, kind: CommandKind, to: int, *, before: int = 0, epoch: int | None = None) -> ScalingCommand:
         """Publish a command, by default of the next epoch."""
         self.epoch = self.epoch + 1 if epoch is None else epoch
-        command = new_command(self.spec, kind, to, before=before, epoch=self.epoch, ttl=ttl_seconds)
+        command = new_command(self.spec, kind, to, before=before, epoch=self.epoch)
         self.publisher.publish(command)
         return command
 
@@ -298,15 +295,6 @@ class ActuatorRig:
 
 def _clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-
-
-class _ByHand(Standalone):
-    """Submits a job's script without the launcher."""
-
-    @override
-    def arguments(self, submission: Submission) -> list[str]:
-        words, app = super().arguments(submission), submission.spec.application
-        return [*words[: words.index(str(LAUNCHER))], app.script, *app.args]
 
 
 class SignallingProducer:

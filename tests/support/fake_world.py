@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from bench.orders import OneActuator
 from services.actuator.backends import DriverState
 from services.actuator.execute import CommandRunner
 from tests.support.command_log import command_log
@@ -21,7 +22,6 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Control, Token
 from tidegate.launcher.sizing import SizeKeeper
 from tidegate.runtime.spans import Trace, no_trace
 
@@ -31,8 +31,8 @@ class Died(BaseException):
 
 
 @dataclass
-class FakeWorld(FakeCluster):
-    """Clock, cluster, checkpoint and results topic in one; `tick` is what drivers do while the actuator waits."""
+class FakeWorld(FakeCluster, OneActuator):
+    """Clock, fence, cluster, checkpoint and results topic; `tick` is what drivers do while the actuator waits."""
 
     topic: list[ActionResult] = field(default_factory=list)
     die_at: tuple[str, Phase] | None = None
@@ -69,13 +69,6 @@ class FakeWorld(FakeCluster):
 
     def monotonic(self) -> float:
         return self.seconds
-
-    # the fence: in the control directory alone, as when Redis is down
-    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        held = control.newest_claim()
-        if held is not None and held[0].epoch > epoch:
-            return None
-        return Token(epoch, held[0].run + 1 if held is not None and held[0].epoch == epoch else 1)
 
     # what drivers do
     def tick(self) -> None:

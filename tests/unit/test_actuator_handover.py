@@ -54,12 +54,6 @@ class HandoverWorld(FakeWorld):
         return spec.model_copy(update={"application": spec.application.model_copy(update={"rescale": self.ways})})
 
     @override
-    def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
-        token = super().claim(control, job_id, epoch, owner)
-        known = [run.run for run in control.runs() if run.epoch == epoch]
-        return token and Token(epoch, max([token.run, *(run + 1 for run in known)]))
-
-    @override
     def submit(self, run: Submission) -> str:
         driver = super().submit(run)
         if run.handover:
