@@ -67,9 +67,9 @@ def ada(topics: SimulatedTopics) -> Iterator[TestClient]:
         yield browser
 
 
-def form_token(browser: TestClient, page: str = "/jobs/rates") -> str:
+def form_token(browser: TestClient) -> str:
     """Return the token in the form of a job's page."""
-    found = re.search(r'name="form" value="([^"]+)"', browser.get(page).text)
+    found = re.search(r'name="form" value="([^"]+)"', browser.get("/jobs/rates").text)
     assert found is not None
     return found[1]
 

@@ -36,10 +36,10 @@ class SetClock:
         return self.at.timestamp()
 
 
-def hold(job: str = "a", decision: str = "d1", *, slots: int = 2, cooldown: float = 60.0, pool: str = "blue") -> Hold:
+def hold(job: str = "a", decision: str = "d1", *, slots: int = 2, cooldown: float = 60.0) -> Hold:
     """Return a hold taken at T."""
     at = T.timestamp()
-    return Hold(job, pool, decision, slots, at + 300.0, at + cooldown if cooldown else 0.0)
+    return Hold(job, "blue", decision, slots, at + 300.0, at + cooldown if cooldown else 0.0)
 
 
 @pytest.fixture(params=["fake", "redis"])

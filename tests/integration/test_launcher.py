@@ -88,13 +88,13 @@ class Drivers:
         self._started.append((spec, submission_id))
         return submission_id
 
-    def wait_for_commits(self, count: int, seconds: float = 150.0) -> None:
+    def wait_for_commits(self, count: int) -> None:
         """Wait until the job has committed batch number `count`."""
 
         def committed() -> bool:
             return any((c.newest_commit or 0) >= count for c in read_checkpoints(str(self.folder / "ck")))
 
-        assert wait_until(committed, seconds), self.log()
+        assert wait_until(committed, 150.0), self.log()
 
     def wait_for_end(self, submission_id: str, seconds: float = 100.0) -> None:
         """Wait until the driver has ended."""

@@ -62,10 +62,10 @@ def decision(of: JobSpec, at: datetime, **evidence: float | None) -> Decision:
     )
 
 
-def hour_of(specs: list[JobSpec], end: datetime, seconds: int = 3600, interval: int = 10) -> Iterator[Decision]:
-    """Yield a decision per job and interval, in the order of time, up to `end`."""
-    for step in range(seconds // interval, -1, -1):
-        at = end - timedelta(seconds=step * interval)
+def hour_of(specs: list[JobSpec], end: datetime) -> Iterator[Decision]:
+    """Yield a decision per job and ten seconds, in the order of time, up to `end`."""
+    for step in range(360, -1, -1):
+        at = end - timedelta(seconds=step * 10)
         for place, each in enumerate(specs):
             yield decision(each, at, lag_records=2000 + (step * 37 + place) % 900)
 
@@ -139,9 +139,9 @@ def simulated_events(end: datetime, hours: float = 1.0) -> tuple[list[JobSpec], 
     return specs, simulate(scenario, keep_snapshots=True)
 
 
-def simulated_topics(end: datetime, hours: float = 1.0) -> SimulatedTopics:
+def simulated_topics(end: datetime) -> SimulatedTopics:
     """Return the topics of the simulated fleet."""
-    specs, recordings = simulated_events(end, hours)
+    specs, recordings = simulated_events(end)
     topics = SimulatedTopics(recordings=recordings)
     for each in specs:
         topics.fleet.take_spec(each)

@@ -16,6 +16,7 @@ from tidegate.twin.topic import TwinTopic, even
 from tidegate.twin.world import EPOCH, World
 
 PARTITIONS = 8
+SLOTS = 3
 QUERY_STARTED = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 COMMAND = (
@@ -51,30 +52,21 @@ def load(hours: float = 1.0) -> Load:
 
 
 def write_log(
-    path: Path,
-    arrivals: Load,
-    job: JobModel,
-    slots: int = 3,
-    *,
-    name: str = "orders",
-    later: float = 0.0,
-    first: int = 0,
+    path: Path, arrivals: Load, job: JobModel, *, name: str = "orders", later: float = 0.0, first: int = 0
 ) -> None:
-    """Run the twin at a constant size, and write the event log of that run.
+    """Run the twin with three slots, and write the event log of that run.
 
     `later` is how many seconds after `EPOCH` it starts; `first` is the first offset of each partition.
     """
     path.write_text(
-        "".join(
-            json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(arrivals, job, slots, name, later, first)
-        )
+        "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(arrivals, job, name, later, first))
     )
 
 
-def _lines(arrivals: Load, job: JobModel, slots: int, name: str, later: float, first: int) -> Iterator[dict[str, Any]]:
+def _lines(arrivals: Load, job: JobModel, name: str, later: float, first: int) -> Iterator[dict[str, Any]]:
     topic = TwinTopic("orders-in", even(PARTITIONS), arrivals)
     epoch = EPOCH + int(later)
-    world = World([job], [topic], [SlotPool("default", slots)], sizes={job.job_id: slots}, epoch=epoch)
+    world = World([job], [topic], [SlotPool("default", SLOTS)], sizes={job.job_id: SLOTS}, epoch=epoch)
     world.advance(epoch + arrivals.seconds)
     began = epoch - 20.0
     yield {"Event": "SparkListenerLogStart", "Spark Version": "4.2.0"}
@@ -89,7 +81,7 @@ def _lines(arrivals: Load, job: JobModel, slots: int, name: str, later: float, f
         "App ID": f"app-{epoch}",
         "Timestamp": began * 1000,
     }
-    for executor in range(slots):
+    for executor in range(SLOTS):
         yield {
             "Event": "SparkListenerExecutorAdded",
             "Timestamp": int((began + 6) * 1000),
@@ -117,7 +109,7 @@ def _lines(arrivals: Load, job: JobModel, slots: int, name: str, later: float, f
             "sink": {"numOutputRows": batch.records},
         }
         yield {
-            "Event": "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent",
+            "Event": PROGRESS,
             "progress": progress,
         }
         done = after

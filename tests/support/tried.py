@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.support.events import job
 from tests.support.history import write_events
-from tidegate.events.job import JobSpec
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
@@ -53,13 +52,12 @@ def recorded(policy: str = "tide", shape: str = "flash_crowd", way: Way | None =
     return RecordedJob(found.snapshots, found.commands, found.results, found.decisions)
 
 
-def write_hour(directory: Path, policy: str = "tide", spec: JobSpec = SPEC) -> JobRecording:
+def write_hour(directory: Path) -> None:
     """Write that hour as a recording."""
-    found = simulated(policy)
-    written: list[tuple[datetime, Wire]] = [(found.snapshots[0].observed_at, spec)]
+    found = simulated()
+    written: list[tuple[datetime, Wire]] = [(found.snapshots[0].observed_at, SPEC)]
     written += [(each.observed_at, each) for each in found.snapshots]
     written += [(each.decided_at, each) for each in found.decisions]
     written += [(each.issued_at, each) for each in found.commands]
     written += [(each.at, each) for each in found.results]
     write_events(directory, written)
-    return found

@@ -117,12 +117,12 @@ def test_a_checkpoint_that_cannot_be_read_is_refused_before_anything_changes() -
     assert refused(spec.model_copy(update={"application": app})) == "UNREADABLE_CHECKPOINT"
 
 
-def _checkpoint(root: Path, *, offsets: list[int], commits: list[int], conf: dict[str, str] | None = None) -> None:
+def _checkpoint(root: Path, *, offsets: list[int], commits: list[int]) -> None:
     for name, batches in (("offsets", offsets), ("commits", commits)):
         (root / name).mkdir(parents=True)
         for batch in batches:
             file = root / name / str(batch)
-            file.write_text("v1\n" + json.dumps({"conf": conf or {}}) + "\n{}")
+            file.write_text('v1\n{"conf":{}}\n{}')
             os.utime(file, (1000 + batch, 1000 + batch))
             (root / name / f".{batch}.crc").write_bytes(b"x")
     (root / "metadata").write_text('{"id":"q-1"}')

@@ -19,13 +19,13 @@ def _spec() -> JobSpec:
     return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
 
 
-def _answering(answer: Any, asked: list[httpx.Request] | None = None, status: int = 200) -> Standalone:
+def _answering(answer: Any, asked: list[httpx.Request] | None = None) -> Standalone:
     def handle(request: httpx.Request) -> httpx.Response:
         if asked is not None:
             asked.append(request)
         if isinstance(answer, Exception):
             raise answer
-        return httpx.Response(status, json=answer)
+        return httpx.Response(200, json=answer)
 
     return Standalone(transport=httpx.MockTransport(handle))
 

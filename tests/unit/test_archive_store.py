@@ -20,11 +20,11 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Manifest(topic_prefix="t.", created_at=NOW)
 
 
-def staged(folder: Path, day: str, offsets: list[int], partition: int = 0, topic: str = "decisions") -> store.Staged:
+def staged(folder: Path, day: str, offsets: list[int]) -> store.Staged:
     """Write a file as Spark does, and return it."""
-    path = folder / "staging" / f"topic={topic}" / f"day={day}" / f"part-{offsets[0]}.parquet"
+    path = folder / "staging" / "topic=decisions" / f"day={day}" / f"part-{offsets[0]}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    columns = {"partition": pa.array([partition] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
+    columns = {"partition": pa.array([0] * len(offsets), pa.int32()), "offset": pa.array(offsets, pa.int64())}
     pq.write_table(pa.table(columns), path)
     return next(file for file in store.staged_files(folder / "staging") if file.path == path)
 

@@ -221,11 +221,11 @@ class World:
         return self.registry.get_sample_value(f"tidegate_collector_{name}", labels) or 0.0
 
 
-def spec(directory: Path, job_id: str = "recorded", *, url: str | None = "http://m:8080", every: int = 10) -> JobSpec:
+def spec(directory: Path, job_id: str = "recorded", *, url: str | None = "http://m:8080") -> JobSpec:
     """Return a job that reads the recorded topic."""
     base = job(job_id)
     application = base.application.model_copy(update={"event_log_dir": str(directory), "master_ui_url": url})
-    return base.model_copy(update={"sources": ("rec",), "interval_seconds": every, "application": application})
+    return base.model_copy(update={"sources": ("rec",), "application": application})
 
 
 def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:

@@ -376,10 +376,10 @@ def test_a_running_job_of_unknown_size_is_not_called_stopped(capacity: int, stat
     assert decision.current_parallelism == 4
 
 
-def manual(size: int, version: int = 2, **scaling: Any) -> JobSpec:
+def manual(size: int, **scaling: Any) -> JobSpec:
     """Return a spec with an open request for a size."""
     request = ManualScale(request_id="r-1", parallelism=size, reason="launch day", requested_at=START)
-    return job(version=version, manual=request, **scaling)
+    return job(version=2, manual=request, **scaling)
 
 
 def test_an_operators_size_is_ordered_once() -> None:

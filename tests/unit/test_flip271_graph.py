@@ -57,13 +57,11 @@ def test_without_traffic_the_ratio_is_zero(edge: float, rate: float) -> None:
     assert output_ratio(edge, rate) == 0.0
 
 
-def feeder(job_id: str = "up", *, target: float | None = 300.0, only: bool = True, **figures: Any) -> Neighbour:
+def feeder(target: float | None = 300.0, **figures: Any) -> Neighbour:
     """Return a job upstream that reads 100/s and writes 200/s, and should read 300/s and 50/s of its backlog."""
     seen = {"window_seconds": 60.0, "arrival_rate": 150.0, "processing_rate": 100.0, "output_ratio": 2.0}
     emits = None if target is None else Emission(target_rate=target, catch_up_rate=50.0)
-    return Neighbour(
-        job_id, True, ("in",), 2, Evidence(**(seen | figures)), emits=emits, only_reader=True if only else None
-    )
+    return Neighbour("up", True, ("in",), 2, Evidence(**(seen | figures)), emits=emits, only_reader=True)
 
 
 def reading(*neighbours: Neighbour, sources: tuple[str, ...] = ("in",)) -> Case:

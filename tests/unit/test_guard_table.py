@@ -73,10 +73,10 @@ def shrinking(spec: JobSpec | None = None, *, last: dict[str, Any] | None = None
     return decide(spec or job(), shots, **more)[1]
 
 
-def asked(size: int, shot: MetricSnapshot | None = None, **scaling: Any) -> Decision:
+def asked(size: int, **scaling: Any) -> Decision:
     """Return the decision on an operator's request."""
     request = ManualScale(request_id="r-1", parallelism=size, reason="sale", requested_at=START)
-    return decide(job(manual=request, **scaling), [shot or snapshot(0, partitions=64)])[1]
+    return decide(job(manual=request, **scaling), [snapshot(0, partitions=64)])[1]
 
 
 def tasks(number: int, busy: float, median: float, slowest: float, place: int | None = None) -> StageTasks:

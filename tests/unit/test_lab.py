@@ -33,10 +33,10 @@ from tidegate.twin.workloads import SHAPES, step
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def _step_scenario(seconds: float = 3600.0, way: Way = Way.RESTART) -> Scenario:
+def _step_scenario(way: Way = Way.RESTART) -> Scenario:
     model = lab_model(ways=(way,))
     spec = spec_for(model)
-    return one_job(model, spec, step(lab_peak(model, spec), seconds))
+    return one_job(model, spec, step(lab_peak(model, spec), 3600.0))
 
 
 def test_the_oracle_grows_for_the_step_and_shrinks_after_it() -> None:

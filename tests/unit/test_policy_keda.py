@@ -74,9 +74,9 @@ def test_the_total(lags: list[int], more: dict[str, Any], want: int) -> None:
     assert rules.total_lag(lags, 10, **given | more) == want
 
 
-def lagging(lag: int, *, partitions: int = 4, current: int = 2, missing: tuple[Part, ...] = (), **state: Any) -> Case:
+def lagging(lag: int, *, current: int = 2, **state: Any) -> Case:
     """Return a case with some lag, spread over the partitions."""
-    shot = snapshot(0, arrived=1000 + lag, committed=1000, partitions=partitions, slots=current, missing=missing)
+    shot = snapshot(0, arrived=1000 + lag, committed=1000, partitions=4, slots=current)
     return case(current=current, shot=shot, spec=job(max_parallelism=64), **state)
 
 

@@ -27,11 +27,11 @@ def run_of(lines: list[bytes]) -> ApplicationRun:
     return run
 
 
-def with_batch(batch_id: int = 0, tasks: int = 6, query: str = "q") -> ApplicationRun:
+def with_batch(tasks: int = 6) -> ApplicationRun:
     """Return a run with a batch whose first stage, of id 0, has started."""
     run = run_of(up_to(recorded(), "SparkListenerApplicationStart"))
-    run.apply(JobStarted(query, batch_id, T))
-    run.apply(StageStarted(query, batch_id, (0, 0), tasks, SCAN))
+    run.apply(JobStarted("q", 0, T))
+    run.apply(StageStarted("q", 0, (0, 0), tasks, SCAN))
     return run
 
 

@@ -67,9 +67,9 @@ class Job:
         return decision
 
 
-def first_growth(tasks_of: Job, *others: RunningBatch, until: int = 11) -> int | None:
+def first_growth(tasks_of: Job, *others: RunningBatch) -> int | None:
     """Return the interval in which the job grows, while its first batch runs."""
-    for number in range(until):
+    for number in range(11):
         if tasks_of.at(number, running(10.0 * number), *others).command is not None:
             return number
     return None

@@ -19,9 +19,9 @@ from tidegate.events.snapshot import MicroBatch
 from tidegate.events.way import Way
 
 
-def size_of(size: int, cost: float, count: int = 40) -> SizeFit:
+def size_of(size: int, cost: float) -> SizeFit:
     """Return what a size has shown whose batches last a second, and `cost` seconds a record."""
-    shown = [batch_of(n, 1.0 + cost * n) for n in [500, 1000, 1500, 1000] * (count // 4)]
+    shown = [batch_of(n, 1.0 + cost * n) for n in [500, 1000, 1500, 1000] * 10]
     return SizeFit(size, sums_of(shown), overhead=1.0, cost=cost)
 
 

@@ -20,10 +20,10 @@ from tidegate.twin.world import EPOCH, World
 GROWING = InPlaceCosts(register_seconds=8.0, working_seconds=1.0, first_batch_seconds=4.0)
 
 
-def _resize(world: World, size: int, way: Way, *, until: float = 400.0, before: int = 4) -> list[ActionResult]:
+def _resize(world: World, size: int, way: Way, *, until: float = 400.0) -> list[ActionResult]:
     """Order a size after 100 s; return the results."""
     world.advance(EPOCH + 100)
-    world.order(twin_command(100, size, way=way, before=before))
+    world.order(twin_command(100, size, way=way))
     return world.advance(EPOCH + until)
 
 
