@@ -17,13 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.orders import JobOperator
+from bench.servers import on_stack
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.command import CommandKind
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.stack import StackInfo, down, up
-from tidegate.stack.class_data import light_conf, light_jvm
+from tidegate.stack.class_data import light_jvm
 
 SCRIPT = Path(__file__).with_name("jobs") / "small.py"
 SMALL, LARGE = 1, 2
@@ -37,27 +38,20 @@ JVM = f"{light_jvm()} -Xmn48m"
 
 def spec_of(info: StackInfo, folder: Path, name: str) -> JobSpec:
     """Return the spec of one small job."""
-    for each in ("events", "control"):
-        (folder / each).mkdir(parents=True)
+    place = on_stack(info, folder)
+    settings = {"spark.driver.extraJavaOptions": JVM, "spark.executor.extraJavaOptions": JVM}
+    place["conf"] |= settings | {"spark.sql.shuffle.partitions": "2"}
     return JobSpec(
         job_id=name,
         sources=("made-up",),
         scaling=Scaling(min_parallelism=SMALL, max_parallelism=LARGE),
         application=Application(
             script=str(SCRIPT),
-            args=("--checkpoint", str(folder / "checkpoint")),
-            master=info.spark_master,
-            rest_url=info.spark_rest,
-            master_ui_url=info.spark_ui,
-            conf=light_conf()
-            | {"spark.driver.extraJavaOptions": JVM, "spark.executor.extraJavaOptions": JVM}
-            | {"spark.sql.shuffle.partitions": "2"},
+            args=("--checkpoint", place["checkpoint_location"]),
             executor_memory_mb=EXECUTOR_MB,
             driver_memory_mb=EXECUTOR_MB,
-            checkpoint_location=str(folder / "checkpoint"),
-            event_log_dir=str(folder / "events"),
-            control_dir=str(folder / "control"),
             rescale=(Way.IN_PLACE,),
+            **place,
         ),
     )
 

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from bench.feed import feeding
 from bench.orders import JobOperator
+from bench.servers import on_stack
 from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.fence import RedisFence
@@ -29,7 +30,6 @@ from tidegate.remote.files import Place
 from tidegate.runtime.kafka import Publisher, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
-from tidegate.stack.class_data import light_conf
 
 RECORDS_PER_SECOND = 100
 PARTITIONS = 8
@@ -64,9 +64,7 @@ def spec_of(
     Its JVMs are light, like those of the demo: in a handover, six of them share the machine's cores, and on two cores
     their compilers would take more CPU than the job.
     """
-    for name in ("events", "control"):
-        (folder / name).mkdir(parents=True)
-    checkpoint = str(folder / "checkpoint")
+    place = on_stack(info, folder)
     return JobSpec(
         job_id=job_id,
         sources=(source,),
@@ -74,21 +72,15 @@ def spec_of(
         application=Application(
             script=str(JOB),
             args=(
-                *("--bootstrap-servers", info.bootstrap_servers, "--input", source, "--checkpoint", checkpoint),
-                *("--queries", str(kind.queries)),
+                *("--bootstrap-servers", info.bootstrap_servers, "--input", source),
+                *("--checkpoint", place["checkpoint_location"], "--queries", str(kind.queries)),
             ),
-            master=info.spark_master,
-            rest_url=info.spark_rest,
-            master_ui_url=info.spark_ui,
             jars=tuple(str(jar) for jar in info.connector_jars),
-            conf=light_conf(),
             executor_cores=cores,
             executor_memory_mb=kind.memory_mb,
-            checkpoint_location=checkpoint,
-            event_log_dir=str(folder / "events"),
-            control_dir=str(folder / "control"),
             stop_deadline_seconds=WAIT_SECONDS,
             start_deadline_seconds=WAIT_SECONDS,
+            **place,
         ),
     )
 

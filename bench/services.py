@@ -14,14 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 import tidegate
-from bench.servers import end_group
+from bench.servers import end_group, on_stack
 from tidegate.client import ClientSettings, received
 from tidegate.events.decision import Decision
 from tidegate.events.job import Application
 from tidegate.events.result import ActionResult
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.stack import StackInfo
-from tidegate.stack.class_data import light_conf
 
 ROOT = Path(tidegate.__file__).resolve().parent.parent
 JOB = ROOT / "deploy" / "examples" / "rates.py"
@@ -121,16 +120,9 @@ class Services:
 
     def application(self, job: str, source: str, sink: str, *, record_ms: float, trigger: str) -> Application:
         """Return the example job, with light JVMs."""
-        folder = self.folder_of(job)
         return Application(
             script=str(JOB),
             args=self.arguments(job, source, sink, record_ms=record_ms, trigger=trigger),
-            master=self.info.spark_master,
-            rest_url=self.info.spark_rest,
-            master_ui_url=self.info.spark_ui,
             jars=tuple(str(jar) for jar in self.info.connector_jars),
-            conf=light_conf(),
-            checkpoint_location=str(folder / "checkpoint"),
-            event_log_dir=str(folder / "events"),
-            control_dir=str(folder / "control"),
+            **on_stack(self.info, self.folder / job),
         )

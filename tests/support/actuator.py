@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.orders import new_command
 from bench.restart import BareCluster
-from demo.environment import LIGHT_JVMS
+from bench.servers import on_stack
 from services.actuator.app import build
 from services.actuator.backends import Submission
 from services.actuator.settings import ActuatorSettings
@@ -70,8 +70,6 @@ class ActuatorRig:
         self._admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
         for future in self._admin.create_topics([NewTopic(t, 8, 1) for t in (self.input, self.output)]).values():
             future.result(timeout=30)
-        for name in ("events", "control"):
-            (folder / name).mkdir(exist_ok=True)
         self._http = httpx.Client(trust_env=False, timeout=10)
         self.spec = self._spec(**application)
         self.publisher = Publisher(self.settings)
@@ -85,21 +83,14 @@ class ActuatorRig:
 
     def _spec(self, **application: Any) -> JobSpec:
         info = self.info
-        checkpoint = str(self.folder / "checkpoint")
-        settings: dict[str, Any] = {
+        settings = on_stack(info, self.folder)
+        settings |= {
             "script": str(RATES),
             "args": (
                 *("--bootstrap-servers", info.bootstrap_servers, "--input", self.input, "--output", self.output),
-                *("--checkpoint", checkpoint, "--record-ms", "1", "--trigger", "3 seconds"),
+                *("--checkpoint", settings["checkpoint_location"], "--record-ms", "1", "--trigger", "3 seconds"),
             ),
-            "master": info.spark_master,
-            "rest_url": info.spark_rest,
-            "master_ui_url": info.spark_ui,
             "jars": tuple(str(jar) for jar in info.connector_jars),
-            "conf": LIGHT_JVMS,
-            "checkpoint_location": checkpoint,
-            "event_log_dir": str(self.folder / "events"),
-            "control_dir": str(self.folder / "control"),
             "stop_deadline_seconds": 30.0,
             "start_deadline_seconds": 240.0,
             "executor_cores": 2,
