@@ -19,6 +19,7 @@ class Alert:
     """One rule."""
 
     name: str
+    """Also the heading of its section in the runbook."""
     expr: str
     wait: str
     """How long the expression must hold."""
@@ -27,11 +28,6 @@ class Alert:
     """What happened, with the names and figures."""
     todo: str
     """What it means and what to do."""
-
-    @property
-    def section(self) -> str:
-        """The heading of its section in the runbook."""
-        return self.name
 
     def rule(self) -> dict[str, object]:
         """Return the rule as Prometheus reads it."""
@@ -43,12 +39,13 @@ class Alert:
             "annotations": {
                 "summary": self.summary,
                 "description": self.todo,
-                "runbook": f"{RUNBOOK}#{self.section.lower()}",
+                "runbook": f"{RUNBOOK}#{self.name.lower()}",
             },
         }
 
 
-def _by_job(metric: m.Metric) -> str:
+def by_job(metric: m.Metric) -> str:
+    """Return the query of a gauge of every job, whichever decider has it."""
     return f"max by (job_id) ({metric.name})"
 
 
@@ -68,7 +65,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateJobNotMeasured",
-        f"time() - {_by_job(m.JOB_SNAPSHOT_AT)} > 6 * {_by_job(m.JOB_INTERVAL)}",
+        f"time() - {by_job(m.JOB_SNAPSHOT_AT)} > 6 * {by_job(m.JOB_INTERVAL)}",
         "1m",
         "critical",
         f"{JOB} has had no decision for {{{{ $value | humanizeDuration }}}}.",
@@ -97,7 +94,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateJobLate",
-        f"{_by_job(m.JOB_DELAY)} > {_by_job(m.JOB_OBJECTIVE)} and on (job_id) {_by_job(m.JOB_SHOULD_RUN)} == 1",
+        f"{by_job(m.JOB_DELAY)} > {by_job(m.JOB_OBJECTIVE)} and on (job_id) {by_job(m.JOB_SHOULD_RUN)} == 1",
         "15m",
         "warning",
         f"{JOB} is {{{{ $value | humanizeDuration }}}} late, for 15 minutes more than its objective allows.",
@@ -105,7 +102,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateStartFailed",
-        f"{_by_job(m.JOB_FAILED_STARTS)} > 0",
+        f"{by_job(m.JOB_FAILED_STARTS)} > 0",
         "0m",
         "warning",
         f"{JOB} did not start. Failed starts in a row: {{{{ $value }}}}.",
@@ -114,7 +111,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateJobGivenUp",
-        f"{_by_job(m.JOB_FAILED_STARTS)} >= {MAX_FAILURES}",
+        f"{by_job(m.JOB_FAILED_STARTS)} >= {MAX_FAILURES}",
         "0m",
         "critical",
         f"{JOB} is down: it failed to start {{{{ $value }}}} times, and Tidegate does not start it again.",
@@ -139,7 +136,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateRestartBudgetUsedUp",
-        f"{_by_job(m.JOB_RESTARTS_LEFT)} == 0",
+        f"{by_job(m.JOB_RESTARTS_LEFT)} == 0",
         "0m",
         "warning",
         f"{JOB} has used up its restarts of 24 hours, so its size does not follow its load by restarts any more.",
@@ -148,7 +145,7 @@ ALERTS = (
     ),
     Alert(
         "TidegateChangeHangs",
-        f"time() - {_by_job(m.JOB_CHANGE_SINCE)} > 1200",
+        f"time() - {by_job(m.JOB_CHANGE_SINCE)} > 1200",
         "1m",
         "warning",
         f"A change of size of {JOB.lower()} was ordered {{{{ $value | humanizeDuration }}}} ago and has not ended.",

@@ -11,6 +11,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard, VariableRefresh
 
 from tidegate.runtime import metrics as m
 from tidegate.runtime.metrics import Metric
+from tools.alerts import by_job
 from tools.grafana import SOURCE, Panel, board, each, number
 
 RATE = "$__rate_interval"
@@ -21,10 +22,6 @@ def _job(metric: Metric, **labels: str) -> str:
     """Return the query of one job's gauge, whichever decider has it."""
     more = "".join(f',{name}="{value}"' for name, value in labels.items())
     return f'max({metric.name}{{job_id="$job_id"{more}}})'
-
-
-def _by_job(metric: Metric) -> str:
-    return f"max by (job_id) ({metric.name})"
 
 
 def _rate(metric: Metric, by: str, where: str = "") -> str:
@@ -47,30 +44,30 @@ def _slowest(metric: Metric, by: str) -> str:
 
 FLEET: dict[str, tuple[Panel, ...]] = {
     "Now": (
-        number("Jobs that should run", f"sum({_by_job(m.JOB_SHOULD_RUN)})"),
-        number("Late jobs", f"count({_by_job(m.JOB_DELAY)} > {_by_job(m.JOB_OBJECTIVE)}) or vector(0)"),
+        number("Jobs that should run", f"sum({by_job(m.JOB_SHOULD_RUN)})"),
+        number("Late jobs", f"count({by_job(m.JOB_DELAY)} > {by_job(m.JOB_OBJECTIVE)}) or vector(0)"),
         number("Longest delay", f"max({m.JOB_DELAY.name})", "s"),
-        number("Slots in use", f"sum({_by_job(m.JOB_CURRENT)})"),
-        number("Jobs down after failed starts", f"count({_by_job(m.JOB_FAILED_STARTS)} >= 3) or vector(0)"),
-        number("Changes under way", f"count({_by_job(m.JOB_CHANGE_SINCE)}) or vector(0)"),
+        number("Slots in use", f"sum({by_job(m.JOB_CURRENT)})"),
+        number("Jobs down after failed starts", f"count({by_job(m.JOB_FAILED_STARTS)} >= 3) or vector(0)"),
+        number("Changes under way", f"count({by_job(m.JOB_CHANGE_SINCE)}) or vector(0)"),
     ),
     "Jobs": (
         Panel(
             "Delay, longest first",
-            ((f"sort_desc({_by_job(m.JOB_DELAY)})", "delay"),),
+            ((f"sort_desc({by_job(m.JOB_DELAY)})", "delay"),),
             "s",
             "table",
         ),
-        each("Delay over objective, worst ten", f"topk(10, {_by_job(m.JOB_DELAY)} / {_by_job(m.JOB_OBJECTIVE)})",
+        each("Delay over objective, worst ten", f"topk(10, {by_job(m.JOB_DELAY)} / {by_job(m.JOB_OBJECTIVE)})",
              "{{job_id}}", "percentunit"),
         each("Jobs by status", f"sum by (status) (max by (job_id, status) ({m.JOB_STATUS.name}))", "{{status}}"),
         Panel(
             "Records",
-            ((f"sum({_by_job(m.JOB_ARRIVAL)})", "arriving"), (f"sum({_by_job(m.JOB_CAPACITY)})", "capacity")),
+            ((f"sum({by_job(m.JOB_ARRIVAL)})", "arriving"), (f"sum({by_job(m.JOB_CAPACITY)})", "capacity")),
             "cps",
         ),
-        each("Lag, worst ten", f"topk(10, {_by_job(m.JOB_LAG)})", "{{job_id}}"),
-        each("Lowest restart budgets", f"bottomk(10, {_by_job(m.JOB_RESTARTS_LEFT)})", "{{job_id}}"),
+        each("Lag, worst ten", f"topk(10, {by_job(m.JOB_LAG)})", "{{job_id}}"),
+        each("Lowest restart budgets", f"bottomk(10, {by_job(m.JOB_RESTARTS_LEFT)})", "{{job_id}}"),
     ),
     "Slots": (
         Panel(
@@ -83,12 +80,12 @@ FLEET: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Slots of all jobs",
             (
-                (f"sum({_by_job(m.JOB_PROPOSED)})", "proposed"),
-                (f"sum({_by_job(m.JOB_FINAL)})", "final"),
-                (f"sum({_by_job(m.JOB_GRANTED)})", "granted"),
+                (f"sum({by_job(m.JOB_PROPOSED)})", "proposed"),
+                (f"sum({by_job(m.JOB_FINAL)})", "final"),
+                (f"sum({by_job(m.JOB_GRANTED)})", "granted"),
             ),
         ),
-        each("Slots by job, ten largest", f"topk(10, {_by_job(m.JOB_CURRENT)})", "{{job_id}}"),
+        each("Slots by job, ten largest", f"topk(10, {by_job(m.JOB_CURRENT)})", "{{job_id}}"),
     ),
     "Decisions and changes": (
         each("Decisions by reason code, an hour", _count(m.JOB_REASONS, "code"), "{{code}}"),

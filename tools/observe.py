@@ -49,7 +49,7 @@ def metrics_page() -> str:
         "| --- | --- | --- | --- |",
     ]
     for alert in ALERTS:
-        link = f"[{alert.name}](runbook.md#{alert.section.lower()})"
+        link = f"[{alert.name}](runbook.md#{alert.name.lower()})"
         lines.append(f"| {link} | {alert.wait} | {alert.severity} | `{alert.expr.replace('|', chr(92) + '|')}` |")
     lines += ["", "## Metrics", "", "| metric | labels | of | meaning |", "| --- | --- | --- | --- |"]
     lines += [_row(metric) for metric in TABLE]
