@@ -10,7 +10,7 @@ from tidegate.backtest.delays import window_seconds
 from tidegate.backtest.fitting import Fit, fit
 from tidegate.backtest.jobfile import UNTOLD, Told, rendered, told_by
 from tidegate.backtest.logs import Run
-from tidegate.backtest.past import CannotBacktest, Past, past_of
+from tidegate.backtest.past import Past, past_of
 from tidegate.backtest.search import Found
 from tidegate.backtest.trial import Replica, Result, part, result_of
 from tidegate.events.job import Application, JobSpec, Mode, Scaling, Tariff
@@ -321,6 +321,3 @@ def _why(*, from_log: bool) -> dict[str, str]:
 def _in_words(past: Past) -> str:
     runs = f"{len(past.runs)} run" + ("" if len(past.runs) == 1 else "s")
     return f"{runs}, {past.seconds / 3600:.2f} h, {sum(1 for _ in past.batches()):,} micro-batches"
-
-
-__all__ = ["CannotBacktest", "Choices", "JobReport", "Side", "backtest_load", "backtest_runs"]

@@ -82,10 +82,10 @@ def told_by(run: Run) -> Told:
         own = _own_java_options(spark.get(name, ""))
         conf |= {name: own} if own else {}
     hidden = tuple(sorted(name for name, value in conf.items() if _REDACTED in value))
-    hidden_fields = [name for name, key in (("jars", "spark.jars"),) if _REDACTED in spark.get(key, "")]
     master = spark.get("spark.master")
     conf = {name: value for name, value in conf.items() if (name, value) != ("spark.scheduler.mode", "FIFO")}
     jars = spark.get("spark.jars", "")
+    jars_hidden = _REDACTED in jars
     return Told(
         job_id=_NAME.sub("-", run.name).strip("-.") or "job",
         script=script,
@@ -93,10 +93,10 @@ def told_by(run: Run) -> Told:
         ambiguous_args=ambiguous,
         master=master,
         pods={name: spark[key] for name, keys in _PODS.items() for key in reversed(keys) if key in spark},
-        jars=() if _REDACTED in jars else tuple(_path(jar) for jar in _listed(jars)),
+        jars=() if jars_hidden else tuple(_path(jar) for jar in _listed(jars)),
         py_files=tuple(_path(file) for file in _listed(spark.get("spark.submit.pyFiles", ""))),
         conf={name: value for name, value in sorted(conf.items()) if name not in hidden},
-        redacted=(*hidden_fields, *(f"conf.{name}" for name in hidden)),
+        redacted=(*(["jars"] if jars_hidden else []), *(f"conf.{name}" for name in hidden)),
         checkpoint=_checkpoint(run, args),
         event_log_dir=_path(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
         executor_cores=run.number("spark.executor.cores") or max(cores, default=1),

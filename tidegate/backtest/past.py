@@ -162,13 +162,11 @@ class Past:
 
     def lag(self, at: float) -> float:
         """Return how many records had arrived but were not committed."""
-        done = self.commits[max(0, bisect_right(self.commits, at, key=lambda commit: commit.at) - 1)].offsets
-        return sum(max(0.0, end - offset) for end, offset in zip(self.arrivals.ends(at), done, strict=True))
+        return sum(max(0.0, end - done) for end, done in zip(self.arrivals.ends(at), self._done(at), strict=True))
 
     def oldest_at(self, at: float) -> float:
         """Return when the oldest record arrived that was not committed at an instant; at most that instant."""
-        place = max(0, bisect_right(self.commits, at, key=lambda commit: commit.at) - 1)
-        return min(at, self.arrivals.oldest_at(self.commits[place].offsets, self.begin))
+        return min(at, self.arrivals.oldest_at(self._done(at), self.begin))
 
     def batches(self, begin: float = -math.inf, end: float = math.inf) -> Iterator[LogBatch]:
         """Yield the batches that started between two instants."""
@@ -178,7 +176,7 @@ class Past:
         """Return what was between two instants in the form in which a simulation is recorded, to be scored alike."""
         found = JobRecording()
         span = [commit for commit in self.commits if begin < commit.at <= end]
-        done = self.commits[max(0, bisect_right(self.commits, begin, key=lambda commit: commit.at) - 1)].offsets
+        done = self._done(begin)
         for commit in span:
             found.commits.append((commit.at - begin, self.arrivals.oldest_at(done, self.begin) - begin))
             done = commit.offsets
@@ -206,12 +204,13 @@ class Past:
             for sequence, first, last in _cuts(batches, place, math.floor(begin), math.ceil(end), interval)
         ]
 
+    def _done(self, at: float) -> tuple[float, ...]:
+        """Return the committed offsets at an instant; before the first commit, those of that."""
+        return self.commits[max(0, bisect_right(self.commits, at, key=lambda commit: commit.at) - 1)].offsets
+
     def _snapshot(self, interval: int, sequence: int, batches: Sequence[LogBatch]) -> MetricSnapshot:
         run = next((run for run in reversed(self.runs) if run.started_at <= sequence), self.runs[0])
-        started = sequence >= self.commits[0].at
-        done = self.commits[
-            max(0, bisect_right(self.commits, float(sequence), key=lambda commit: commit.at) - 1)
-        ].offsets
+        started, done = sequence >= self.commits[0].at, self._done(sequence)
         ends, topics = self.arrivals.ends(sequence), {topic for topic, _ in self.arrivals.keys}
         rows = list(zip(self.arrivals.keys, ends, done, strict=True))
         return MetricSnapshot(
