@@ -53,21 +53,17 @@ class Incomplete(RuntimeError):
 
 
 def compact(
-    spark: SparkSession,
-    folder: Path,
-    *,
-    today: date | None = None,
-    on_progress: OnProgress = lambda _done, _all: None,
+    spark: SparkSession, folder: Path, *, on_progress: OnProgress = lambda _done, _all: None
 ) -> tuple[int, int]:
     """Put the files of each topic and past day into one; return how many files became how many.
 
     Raises `BadArchive`, `InUse`, or `Incomplete` if a file cannot be read completely.
     """
-    today = today or datetime.now(UTC).date()
     with store.alone(folder, "compact"):
-        store.sweep(folder, datetime.now(UTC))
+        now = datetime.now(UTC)
+        store.sweep(folder, now)
         days: dict[tuple[str, date], list[DataFile]] = {}
-        for file in store.load(folder).of(last_day=today - timedelta(days=1)):
+        for file in store.load(folder).of(last_day=now.date() - timedelta(days=1)):
             days.setdefault((file.topic, file.day), []).append(file)
         scattered = [files for _, files in sorted(days.items()) if len(files) > 1]
         on_progress(0, len(scattered))

@@ -41,16 +41,16 @@ class ZeroScore:
     longest_age: float
 
 
-def bursts(mean_silence: float, hours: float = HOURS, seed: int = 0) -> Load:
+def bursts(mean_silence: float) -> Load:
     """Return five-minute bursts at 30 % of the lab's peak with silences of a mean length between them."""
     model = lab_model()
     rate = SHARE_OF_PEAK * lab_peak(model, spec_for(model))
-    draw = random.Random(seed)
+    draw = random.Random(0)
     rates: list[float] = []
-    while len(rates) * STEP_SECONDS < hours * 3600:
+    while len(rates) * STEP_SECONDS < HOURS * 3600:
         rates += [rate] * round(BURST_SECONDS / STEP_SECONDS)
         rates += [0.0] * max(1, round(draw.expovariate(1.0 / mean_silence) / STEP_SECONDS))
-    return Load(rates[: round(hours * 3600 / STEP_SECONDS)], STEP_SECONDS)
+    return Load(rates[: round(HOURS * 3600 / STEP_SECONDS)], STEP_SECONDS)
 
 
 def scenario(load: Load, *, least: int, policy: str = "tide") -> Scenario:

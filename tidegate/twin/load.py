@@ -89,13 +89,13 @@ class Load:
             level = keep * level + math.sqrt(1.0 - keep * keep) * noise.normal(place + 1)
         return Load(rates, self.step_seconds)
 
-    def pulsed(self, seconds: float, share: float = 0.2) -> Load:
-        """Return the load with all arrivals of every `seconds` in the first `share` of that time.
+    def pulsed(self, seconds: float) -> Load:
+        """Return the load with all arrivals of every `seconds` in the first fifth of that time.
 
         So a job reads a topic that another micro-batch job fills.
         """
         step = 1.0
-        cycle, loud = max(1, round(seconds / step)), max(1, round(share * seconds / step))
+        cycle, loud = max(1, round(seconds / step)), max(1, round(0.2 * seconds / step))
         rates: list[float] = []
         for start in range(0, math.ceil(self.seconds / step), cycle):
             records = self.arrived((start + cycle) * step) - self.arrived(start * step)
