@@ -18,16 +18,16 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
 from tidegate.lab.bill import bill_in_words, monthly_bill
-from tidegate.lab.jobs import batch_bound, sizes_of
+from tidegate.lab.jobs import batch_bound, one_job
 from tidegate.lab.score import Curve, Score, TooShort, changes_in_words, curve, score
-from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
+from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import MOST_HOURS, Playback, read_trace
 from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.recorded import CannotCalibrate
-from tidegate.twin.schedule import capacity, demand
+from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
 
@@ -81,7 +81,7 @@ def simulate_command(
         arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
     except (BadLoad, CannotCalibrate) as error:
         raise Problem(str(error)) from None
-    scenarios = [_scenario(each, model, shares, arrivals, seed) for each in jobs]
+    scenarios = [one_job(model, each, arrivals, shares=shares, seed=seed) for each in jobs]
     recordings = [_recording(scenario) for scenario in scenarios]
     try:
         scores = [score(model, job, shares, each) for job, each in zip(jobs, recordings, strict=True)]
@@ -95,20 +95,6 @@ def simulate_command(
     if out is not None:
         _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, out)
         stdout().print(f"picture: {out}", markup=False)
-
-
-def _scenario(job: JobSpec, model: JobModel, shares: tuple[float, ...], load: Load, seed: int) -> Scenario:
-    """Return the job alone under its load; it starts with the size that the load needs at first."""
-    start = demand(model, shares, load.rate(0.0), batch_bound(job), sizes_of(job))
-    return Scenario(
-        models=(model,),
-        specs=(job,),
-        topics={model.sources[0]: TopicPlan(shares, load)},
-        pools={job.pool_id: 2 * job.scaling.max_parallelism},  # a handover holds two sizes
-        sizes={job.job_id: start},
-        seconds=load.seconds,
-        seed=seed,
-    )
 
 
 def _recording(scenario: Scenario) -> JobRecording:

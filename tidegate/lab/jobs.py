@@ -71,16 +71,24 @@ def lab_peak(model: JobModel, spec: JobSpec) -> float:
     return 0.95 * capacity(model, PARTITIONS, size, batch_bound(spec))
 
 
-def one_job(model: JobModel, spec: JobSpec, load: Load, *, seconds: float | None = None, seed: int = 0) -> Scenario:
+def one_job(
+    model: JobModel,
+    spec: JobSpec,
+    load: Load,
+    *,
+    shares: tuple[float, ...] = PARTITIONS,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Scenario:
     """Return the scenario of a job alone in a large enough pool, starting at the right size for its load.
 
     The pool holds two runs of the largest size, as a handover needs.
     """
-    start = demand(model, PARTITIONS, load.rate(0.0), batch_bound(spec), sizes_of(spec))
+    start = demand(model, shares, load.rate(0.0), batch_bound(spec), sizes_of(spec))
     return Scenario(
         models=(model,),
         specs=(spec,),
-        topics={SOURCE: TopicPlan(PARTITIONS, load)},
+        topics={model.sources[0]: TopicPlan(shares, load)},
         pools={model.pool_id: 2 * spec.scaling.max_parallelism},
         sizes={model.job_id: start},
         seconds=seconds or load.seconds,

@@ -26,13 +26,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from tidegate.events.way import Way
-from tidegate.lab.jobs import SOURCE, batch_bound, sizes_of
+from tidegate.lab.jobs import SOURCE, one_job
 from tidegate.lab.kinds import KINDS, drawn_kind
 from tidegate.lab.loads import SHAPES, Draw, drawn
 from tidegate.lab.simulate import Scenario, TopicPlan
 from tidegate.lab.traces import Playback, played, read_points
 from tidegate.twin.load import Load
-from tidegate.twin.schedule import demand
 
 DATA = Path(__file__).with_name("data")
 ROUND = 40
@@ -111,18 +110,11 @@ class Pair:
         # Some peaks are above what the job can do at any size: then being late is part of the best plan too.
         factor = kind.most * share / minute_peak(load)
         load = Load((rate * factor for rate in load.rates), load.step_seconds)
-        spec, model = kind.spec, kind.model
-        start = demand(model, kind.shares, load.rate(0.0), batch_bound(spec), sizes_of(spec))
-        load = load.pulsed(self.pulse_seconds) if self.pulse_seconds else load
-        return Scenario(
-            models=(model,),
-            specs=(spec,),
-            topics={SOURCE: TopicPlan(kind.shares, load)},
-            pools={model.pool_id: 2 * spec.scaling.max_parallelism},
-            sizes={model.job_id: start},
-            seconds=load.seconds,
-            seed=self.seed,
-        )
+        made = one_job(kind.model, kind.spec, load, shares=kind.shares, seed=self.seed)
+        if not self.pulse_seconds:
+            return made
+        load = load.pulsed(self.pulse_seconds)
+        return replace(made, topics={SOURCE: TopicPlan(kind.shares, load)}, seconds=load.seconds)
 
     def _window(self, draw: Draw, seconds: float) -> Load:
         """Return a window of a trace from the set's part of it, at a drawn speed."""
