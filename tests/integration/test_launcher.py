@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from demo.environment import LIGHT_JVMS
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.control import stopped
+from tests.support.local_job import local_job
 from tests.support.wait import wait_until
-from tidegate.events.job import Application, JobSpec
+from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.stack.java import find_java
 
@@ -61,25 +61,11 @@ class Drivers:
         self.backend = Local(folder)
         self.control = Control.at(folder / "control", "job")
         (folder / "script.py").write_text(SCRIPT)
-        (folder / "events").mkdir()
         self._started: list[tuple[JobSpec, str]] = []
 
     def spec(self, batch_seconds: float) -> JobSpec:
         """Return a job whose batches take `batch_seconds`."""
-        return JobSpec(
-            job_id="job",
-            sources=("rate",),
-            application=Application(
-                backend="local",
-                master="local[2]",
-                script=str(self.folder / "script.py"),
-                args=(str(self.folder / "ck"), str(batch_seconds)),
-                conf={**LIGHT_JVMS, "spark.sql.shuffle.partitions": "2"},
-                checkpoint_location=str(self.folder / "ck"),
-                event_log_dir=str(self.folder / "events"),
-                control_dir=str(self.folder / "control"),
-            ),
-        )
+        return local_job(self.folder, args=(str(self.folder / "ck"), str(batch_seconds)))
 
     def start(self, token: Token, batch_seconds: float, *, handover: bool = False) -> str:
         """Start a run, return its driver's id."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from demo.environment import LIGHT_JVMS
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
+from tests.support.local_job import local_job
 from tests.support.wait import wait_until
-from tidegate.events.job import Application, JobSpec
+from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import RunningBatch
 from tidegate.launcher.control import Token
 from tidegate.sparklog.application_run import Interval
@@ -43,21 +43,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
     monkeypatch.setenv("JAVA_HOME", str(find_java().home))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "events").mkdir()
-    spec = JobSpec(
-        job_id="job",
-        sources=("rate",),
-        application=Application(
-            backend="local",
-            master="local[1]",
-            script=str(tmp_path / "script.py"),
-            args=(str(tmp_path / "ck"),),
-            conf=LIGHT_JVMS,
-            checkpoint_location=str(tmp_path / "ck"),
-            event_log_dir=str(tmp_path / "events"),
-            control_dir=str(tmp_path / "control"),
-        ),
-    )
+    spec = local_job(tmp_path, args=(str(tmp_path / "ck"),))
     backend = Local(tmp_path)
     driver = backend.submit(Submission(spec, Token(1), 1))
     yield spec

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from bench.orders import JobOperator
-from demo.environment import LIGHT_JVMS
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import ActuatorRig
 from tests.support.control import stopped
 from tests.support.jvm_job import MAIN_CLASS, make_jar
+from tests.support.local_job import local_job
 from tests.support.provider import ProcessProvider, StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
-from tidegate.events.job import Application, JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
@@ -83,22 +82,7 @@ def test_a_main_class_that_fails_says_why(tmp_path: Path, jar: Path, monkeypatch
     """The result of the failed start has what the program threw and its cause, without secrets."""
     monkeypatch.setenv("JAVA_HOME", str(find_java().home))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    (tmp_path / "events").mkdir()
-    spec = JobSpec(
-        job_id="job",
-        sources=("in",),
-        application=Application(
-            backend="local",
-            master="local[1]",
-            script=str(jar),
-            main_class=MAIN_CLASS,
-            conf=LIGHT_JVMS,
-            checkpoint_location=str(tmp_path / "ck"),
-            event_log_dir=str(tmp_path / "events"),
-            control_dir=str(tmp_path / "control"),
-        ),
-    )
-    operator = JobOperator(spec, Local(tmp_path))
+    operator = JobOperator(local_job(tmp_path, script=str(jar), main_class=MAIN_CLASS), Local(tmp_path))
     try:
         end = operator.carry_out(CommandKind.START, 1)
     finally:

@@ -16,13 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.counting import StandaloneCountingJob
 from bench.orders import JobOperator
-from demo.environment import LIGHT_JVMS
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
+from tests.support.local_job import local_job
 from tests.support.provider import ProcessProvider, StackProvider
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
-from tidegate.events.job import Application, JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
@@ -65,27 +64,12 @@ class OneMachine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "events").mkdir()
         self._operators: list[JobOperator] = []
 
     def operator(self, script: str, *args: str, **more: Any) -> JobOperator:
         """Return an operator of a job that runs a script."""
         (self.folder / "script.py").write_text(script)
-        spec = JobSpec(
-            job_id="job",
-            sources=("in",),
-            application=Application(
-                backend="local",
-                master="local[1]",
-                script=str(self.folder / "script.py"),
-                args=args,
-                conf={**LIGHT_JVMS, "spark.sql.shuffle.partitions": "2"},
-                checkpoint_location=str(self.folder / "ck"),
-                event_log_dir=str(self.folder / "events"),
-                control_dir=str(self.folder / "control"),
-                **({"start_deadline_seconds": 120.0} | more),
-            ),
-        )
+        spec = local_job(self.folder, args=args, **({"start_deadline_seconds": 120.0} | more))
         self._operators.append(JobOperator(spec, Local(self.folder)))
         return self._operators[-1]
 

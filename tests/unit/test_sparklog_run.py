@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.eventlogs import recorded, up_to
+from tests.support.eventlogs import recorded, run_of, up_to
 from tidegate.sparklog.application_run import LATE, MAX_BATCHES, ApplicationRun, Interval, Reading
 from tidegate.sparklog.events import (
     JobStarted,
@@ -19,19 +19,8 @@ from tidegate.sparklog.events import (
     StageEnded,
     TaskEnded,
 )
-from tidegate.sparklog.parse import parse
 
 T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
-
-
-def run_of(lines: list[bytes]) -> ApplicationRun:
-    """Return the run after some lines."""
-    run = ApplicationRun()
-    for line in lines:
-        event = parse(line)
-        if event is not None:
-            run.apply(event)
-    return run
 
 
 def fresh() -> ApplicationRun:

@@ -6,25 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.eventlogs import recorded, up_to
+from tests.support.eventlogs import recorded, run_of, up_to
 from tidegate.events.snapshot import RunningBatch
 from tidegate.sparklog.application_run import ApplicationRun, Interval
 from tidegate.sparklog.events import JobStarted, QueryProgress, QueryTerminated, StageStarted, TaskEnded
-from tidegate.sparklog.parse import parse
 
 T = datetime(2026, 11, 22, 11, 17, 30, tzinfo=UTC)
 INTERVAL = Interval(T, T + timedelta(seconds=10))
 SCAN = frozenset({0, 1})
-
-
-def run_of(lines: list[bytes]) -> ApplicationRun:
-    """Return the run after some lines."""
-    run = ApplicationRun()
-    for line in lines:
-        event = parse(line)
-        if event is not None:
-            run.apply(event)
-    return run
 
 
 def with_batch(tasks: int = 6) -> ApplicationRun:

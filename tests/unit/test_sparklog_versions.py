@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.eventlogs import of_version, versions_of
+from tests.support.eventlogs import of_version, run_of, versions_of
 from tidegate.sparklog import events
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
 from tidegate.sparklog.parse import parse
@@ -38,9 +38,7 @@ def _events(version: str, job: str) -> list[events.SparkEvent]:
 
 
 def _reading(version: str, job: str) -> Reading:
-    run = ApplicationRun()
-    for event in _events(version, job):
-        run.apply(event)
+    run = run_of(of_version(version, job))
     assert run.job_id == "recorded"
     return run.reading(ALL_TIME)
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import zstandard
 
+from tidegate.sparklog.application_run import ApplicationRun
+from tidegate.sparklog.parse import parse
+
 HERE = Path(__file__).parent
 VERSIONS = HERE / "versions"
 APP_ID = "app-20261121143331-0000"
@@ -30,6 +33,15 @@ def of_version(version: str, job: str) -> list[bytes]:
     """Return the lines of a job's log as a version of Spark wrote them, each with its newline."""
     packed = (VERSIONS / version / f"{job}.zstd").read_bytes()
     return zstandard.ZstdDecompressor().decompress(packed).splitlines(keepends=True)
+
+
+def run_of(lines: Iterable[bytes]) -> ApplicationRun:
+    """Return the run after some lines."""
+    run = ApplicationRun()
+    for line in lines:
+        if (event := parse(line)) is not None:
+            run.apply(event)
+    return run
 
 
 def as_app(lines: Iterable[bytes], *, app_id: str = APP_ID, job_id: str = "recorded", later: int = 0) -> list[bytes]:
