@@ -33,7 +33,7 @@ async def serve(settings: CollectorSettings) -> None:
         HttpMaster(seconds), KubernetesClusters(Api(timeout_seconds=seconds), seconds), YarnClusters(seconds)
     )
     clock, registry = SystemClock(), new_registry(COLLECTOR)
-    collector, health = build(
+    collector = build(
         settings,
         clock=clock,
         publisher=Publisher(settings),
@@ -42,7 +42,7 @@ async def serve(settings: CollectorSettings) -> None:
         master=clusters,
         registry=registry,
     )
-    health.serve(settings.health_host, settings.health_port)
+    collector.health.serve(settings.health_host, settings.health_port)
     dependencies = Dependencies(clock, registry, {"kafka": kafka_probe(settings)})
     dependencies.start()
     try:
@@ -50,7 +50,7 @@ async def serve(settings: CollectorSettings) -> None:
     finally:
         collector.close()
         dependencies.stop()
-        health.close()
+        collector.health.close()
         await clusters.close()
 
 

@@ -148,16 +148,16 @@ class Collector:
         async def assemble(where: str, url: str | None, specs: list[JobSpec]) -> None:
             offsets = await kafka
             master = await masters[url] if url is not None else None
-            readings = await logs[where]
+            readings = await logs[where] or {}
             untold = {
                 spec.application.checkpoint_location: topics
                 for spec in specs
-                if (topics := untold_topics(spec, readings.get(spec.job_id) if readings is not None else None))
+                if (topics := untold_topics(spec, readings.get(spec.job_id)))
             }
             checkpoints = (await self.sources.checkpoints(where, untold) if untold else None) or {}
             made: list[Outgoing] = []
             for spec in specs:
-                reading = readings.get(spec.job_id) if readings is not None else None
+                reading = readings.get(spec.job_id)
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
                 app_id, more = self._app_ids.get(spec.job_id), others[spec.job_id] - {*spec.sources}
                 try:
@@ -243,10 +243,9 @@ def build(
     master: MasterSource,
     registry: CollectorRegistry,
     logs: Callable[[Place], LogSource] | None = None,
-) -> tuple[Collector, Health]:
-    """Return the collector and its health page. `jobs` is given the function that handles unreadable specs."""
+) -> Collector:
+    """Return the collector. `jobs` is given the function that handles unreadable specs."""
     metrics = CollectorMetrics(registry)
-    health = Health(clock, registry)
     letters: list[Outgoing] = []
 
     def unreadable(record: ConsumedRecord, error: Unreadable) -> None:
@@ -262,7 +261,7 @@ def build(
     def open_logs(path: Place) -> LogSource:
         return LogDirectory(path, limit_bytes=settings.log_bytes_per_poll, on_broken=metrics.broken_lines.inc)
 
-    collector = Collector(
+    return Collector(
         settings=settings,
         clock=clock,
         jobs=jobs(unreadable),
@@ -277,7 +276,6 @@ def build(
         ),
         deliveries=DeliveryQueue(publisher, settings.publish_backlog, delivered),
         metrics=metrics,
-        health=health,
+        health=Health(clock, registry),
         letters=letters,
     )
-    return collector, health

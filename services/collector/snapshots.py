@@ -187,7 +187,7 @@ def _ended(run: Reading) -> ClusterState:
     return ClusterState.FAILED if run.failure else ClusterState.STOPPED
 
 
-def _committed(seen: SourceAnswers) -> PartitionOffsets | None:
+def _committed(seen: SourceAnswers) -> PartitionOffsets:
     told = {} if seen.logs is None else next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
     return {**(seen.checkpoint or {}), **told}
 
@@ -238,7 +238,7 @@ def _sources(spec: JobSpec, seen: SourceAnswers) -> tuple[SourceOffsets, ...]:
     Of the topics that the spec does not name, only those that Kafka tells are there: to read a topic without measuring
     it is allowed.
     """
-    ends, committed = seen.kafka.ends, _committed(seen) or {}
+    ends, committed = seen.kafka.ends, _committed(seen)
     runs = seen.logs.runs if seen.logs is not None else ()
     assigned = next((run.assigned for run in reversed(runs) if run.committed), frozenset())
     sources = []

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.collector import app
-from services.collector.app import Collector, build
+from services.collector.app import build
 from services.collector.delivery import DeliveryQueue
 from services.collector.master import MasterUnreachable, MasterView, parse_state
 from services.collector.offsets import TopicOffsets
@@ -33,7 +33,6 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Warning
 from tidegate.events.wire import Wire
 from tidegate.remote.files import Place
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
-from tidegate.runtime.health import Health
 from tidegate.runtime.producer import NotDelivered, TooLarge
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading
@@ -182,9 +181,7 @@ class World:
             self.jobs.on_unreadable = on_unreadable
             return self.jobs
 
-        self.collector: Collector
-        self.health: Health
-        self.collector, self.health = build(
+        self.collector = build(
             FAST.model_copy(update=settings),
             clock=self.clock,
             publisher=self.publisher,
@@ -713,10 +710,10 @@ def test_it_is_healthy_while_the_main_loop_runs(tmp_path: Path) -> None:
     async def play() -> bool:
         world = World(spec(tmp_path / "nowhere"))
         world.offsets.fails = RuntimeError("gone")
-        world.health._last = 0.0
+        world.collector.health._last = 0.0
         await world.begin()
         await world.turn(0)
-        return world.health.alive
+        return world.collector.health.alive
 
     assert asyncio.run(play())
 
