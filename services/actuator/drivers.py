@@ -106,10 +106,6 @@ class JobDrivers:
         """Return what a run wrote about itself in the control directory; nothing until its driver has arrived."""
         return self.control.running(token) or {}
 
-    def progress(self, token: Token) -> dict[str, Any] | None:
-        """Return how far a run says it has come; None if it has not said so yet."""
-        return self.control.progress(token)
-
     def reason(self, token: Token, submission_id: str | None) -> str:
         """Return why a run failed, in one line without secrets; an empty text if nothing says so.
 
@@ -143,10 +139,6 @@ class JobDrivers:
     def kill(self, submission_id: str) -> None:
         """End a driver by force."""
         self.backend.kill(self.spec, submission_id)
-
-    def forget_old_runs(self) -> None:
-        """Remove old files from the control directory; only when no driver but the newest is alive."""
-        self.control.tidy()
 
     def _writes_here(self, application_id: str) -> bool:
         app = self.spec.application

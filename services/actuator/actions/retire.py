@@ -30,7 +30,7 @@ def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: 
     token, keep = Token(task.command.epoch, running.run), running.submission_id
 
     def all_at_work() -> bool:
-        facts, progress = drivers.facts(token), drivers.progress(token) or {}
+        facts, progress = drivers.facts(token), drivers.control.progress(token) or {}
         queries = {query["id"] for query in facts.get("queries", ())}
         return "idle_at" in facts or queries <= progress.get("committed", {}).keys()
 
@@ -59,7 +59,7 @@ def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: 
         run=running.run,
     )
     if not stuck:
-        drivers.forget_old_runs()
+        drivers.control.tidy()
         return outcome
     sentence = (
         f"{verified.sentence} The first driver, {', '.join(stuck)}, could not be ended. It writes nothing any more, but"

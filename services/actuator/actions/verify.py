@@ -110,7 +110,7 @@ class StartWatch:
     def look(self) -> ActionOutcome | None:
         """Return how the start has ended, or None if it is still under way."""
         facts = self._drivers.facts(self._token)
-        progress = StartProgress.of(facts, self._drivers.progress(self._token))
+        progress = StartProgress.of(facts, self._drivers.control.progress(self._token))
         application_id = facts.get("application_id")
         if application_id is not None:
             works = self._committed(facts, progress) or self._working(facts, progress)

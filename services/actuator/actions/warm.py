@@ -76,7 +76,7 @@ class _WarmWatch:
         if ready is not None and ready.get("submission_id") == self._submission_id:
             return self._ready(ready)
         facts = self._drivers.facts(self._token)
-        progress = StartProgress.of(facts, self._drivers.progress(self._token))
+        progress = StartProgress.of(facts, self._drivers.control.progress(self._token))
         ended = self._check.failure(self._submission_id, arrived=bool(facts))
         if ended is not None:
             return self.failure("ended before it was ready")
