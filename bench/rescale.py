@@ -27,7 +27,7 @@ from services.actuator.settings import ActuatorSettings
 from tidegate.client import ClientSettings
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.remote.files import Place
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.kafka import Publisher, create_topics, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
 
@@ -88,9 +88,7 @@ def spec_of(
 @contextmanager
 def load(info: StackInfo, topic: str, kind: JobKind) -> Iterator[None]:
     """Make the topic, fill it with a record per key of the job's state, and keep records coming."""
-    admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-        future.result(timeout=30)
+    create_topics(AdminClient({"bootstrap.servers": info.bootstrap_servers}), [NewTopic(topic, PARTITIONS, 1)])
     producer = Producer({"bootstrap.servers": info.bootstrap_servers, "queue.buffering.max.messages": 2_000_000})
     for number in range(kind.state_bytes // ROW_BYTES):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)

@@ -23,7 +23,7 @@ from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.topics import SNAPSHOTS
-from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +41,7 @@ class Rig:
         self.admin = AdminClient(self.settings.kafka())
         ensure_topics(self.settings, partitions=2)
         self.source, self.sink = f"{self.name}.in", f"{self.name}.out"
-        for future in self.admin.create_topics([NewTopic(self.source, 4, 1), NewTopic(self.sink, 4, 1)]).values():
-            future.result(30)
+        create_topics(self.admin, [NewTopic(self.source, 4, 1), NewTopic(self.sink, 4, 1)])
         self.publisher = Publisher(self.settings)
         self.producer = Producer({**self.settings.kafka(), "linger.ms": 5})
         self.processes: list[subprocess.Popen[bytes]] = []

@@ -14,6 +14,7 @@ from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from tests.support.provider import StackProvider
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.kafka import create_topics
 from tidegate.runtime.poll import poll_until
 
 
@@ -30,8 +31,7 @@ class Topics:
     def make(self, name: str, partitions: int) -> str:
         """Make a topic and return its full name."""
         full = self.prefix + name
-        for future in self.admin.create_topics([NewTopic(full, partitions, 1)]).values():
-            future.result(30)
+        create_topics(self.admin, [NewTopic(full, partitions, 1)])
         self.made.add(full)
         self.until(full, partitions)
         return full

@@ -38,7 +38,7 @@ from tidegate.events.topics import RESULTS
 from tidegate.events.wire import Wire
 from tidegate.launcher.control import Control, Token
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
 from tidegate.runtime.logs import configure
 from tidegate.stack import StackInfo
 
@@ -67,9 +67,8 @@ class ActuatorRig:
         self.settings = ActuatorSettings.model_validate(names)
         ensure_topics(self.settings, partitions=2)
         self.input, self.output = f"in-{self.tag}", f"out-{self.tag}"
-        self._admin = AdminClient({"bootstrap.servers": info.bootstrap_servers})
-        for future in self._admin.create_topics([NewTopic(t, 8, 1) for t in (self.input, self.output)]).values():
-            future.result(timeout=30)
+        topics = [NewTopic(topic, 8, 1) for topic in (self.input, self.output)]
+        create_topics(AdminClient({"bootstrap.servers": info.bootstrap_servers}), topics)
         self._http = httpx.Client(trust_env=False, timeout=10)
         self.spec = self._spec(**application)
         self.publisher = Publisher(self.settings)

@@ -26,7 +26,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
 from tidegate.runtime.poll import poll_until
 from tidegate.runtime.settings import ServiceSettings
 
@@ -81,9 +81,8 @@ class Flow:
         if largest_snapshot is not None:
             # Create the topic with its limit: the broker confirms a later change before it applies it.
             limit = {"max.message.bytes": str(largest_snapshot)}
-            admin = AdminClient(self.settings.kafka())  # must outlive its answers
             topic = NewTopic(self.topic(MetricSnapshot), partitions, 1, config=limit)
-            admin.create_topics([topic])[topic.topic].result(timeout=30)
+            create_topics(AdminClient(self.settings.kafka()), [topic])
         ensure_topics(self.settings, partitions=partitions)
         self.publisher = Publisher(self.settings)
         self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)

@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.eventlogs import VERSIONS
+from tidegate.runtime.kafka import create_topics
 from tidegate.stack import StackInfo, down, up
 from tidegate.stack.jars import spark_home, spark_version
 
@@ -148,9 +149,7 @@ def main() -> None:
 def _fill(info: StackInfo) -> None:
     servers = {"bootstrap.servers": info.bootstrap_servers}
     topics = [NewTopic(name, PARTITIONS, 1) for name in ("even", "skewed", "copied")]
-    admin = AdminClient(servers)
-    for future in admin.create_topics(topics).values():
-        future.result(timeout=30)
+    create_topics(AdminClient(servers), topics)
     producer = Producer(servers)
     for topic, sizes in (("even", (RECORDS,) * PARTITIONS), ("skewed", SKEWED)):
         for partition, size in enumerate(sizes):
