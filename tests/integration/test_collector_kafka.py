@@ -13,9 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from tests.support.provider import StackProvider
-from tidegate.runtime.clock import SystemClock
+from tests.support.wait import wait_until
 from tidegate.runtime.kafka import create_topics
-from tidegate.runtime.poll import poll_until
 
 
 class Topics:
@@ -43,7 +42,7 @@ class Topics:
             found = self.admin.list_topics(timeout=10).topics.get(topic)
             return (len(found.partitions) if found else 0) == partitions and self._answered(topic, partitions)
 
-        if not poll_until(shown, time.monotonic() + 20, 0.1, SystemClock()):
+        if not wait_until(shown, 20):
             raise TimeoutError(f"{topic} did not get {partitions} partitions")
 
     def _answered(self, topic: str, partitions: int) -> bool:
@@ -119,7 +118,7 @@ def test_an_open_transaction_ends_a_topic_for_readers_of_what_is_committed(topic
         both = [offsets.end_offsets([topic]), offsets.end_offsets([topic], read_committed=True)]
         return both == [{topic: (2,)}] * 2
 
-    assert poll_until(both_end_behind_the_marker, time.monotonic() + 10, 0.1, SystemClock())
+    assert wait_until(both_end_behind_the_marker, 10)
 
 
 def test_removed_records_raise_the_first_offsets(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from tests.support.wait import wait_until
 from tidegate.events.topics import RESULTS
-from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, ensure_topics
-from tidegate.runtime.poll import poll_until
 from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +48,7 @@ def widen(settings: ServiceSettings) -> None:
             return True
         return False
 
-    assert poll_until(refused, time.monotonic() + 30, 0.1, SystemClock())
+    assert wait_until(refused, 30)
 
 
 @pytest.mark.parametrize("service", ["collector", "decider", "actuator"])

@@ -5,9 +5,8 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,20 +20,13 @@ from redis import TimeoutError as RedisTimeoutError
 from demo.environment import LIGHT_JVMS
 from tests.support.provider import StackProvider
 from tests.support.proxy import TcpProxy
+from tests.support.wait import wait_until
 from tidegate.stack import StackError, StackInfo, down, status, up
 from tidegate.stack.class_data import class_data
 from tidegate.stack.info import info_path
 from tidegate.stack.processes import marked
 
 QUIET = {"log_level": 0}
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait for `condition`; fail if it does not hold in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -53,7 +45,7 @@ def start_up(work_dir: Path) -> subprocess.Popen[bytes]:
 
 def half_started(work_dir: Path) -> str:
     """Waits until some component of a starting stack runs; returns the stack's id."""
-    until(lambda: info_path(work_dir).exists() and bool(StackInfo.load(work_dir).processes))
+    assert wait_until(lambda: info_path(work_dir).exists() and bool(StackInfo.load(work_dir).processes), 30)
     info = StackInfo.load(work_dir)
     assert info.state == "starting"
     return info.stack_id
@@ -152,7 +144,7 @@ def test_kill_9_of_up_while_starting_ends_what_was_started(work_dir: Path) -> No
     with start_up(work_dir) as starter:
         stack_id = half_started(work_dir)
         starter.kill()
-    until(lambda: not info_path(work_dir).exists())
+    assert wait_until(lambda: not info_path(work_dir).exists(), 30)
     assert marked(stack_id) == []
 
 
@@ -176,7 +168,7 @@ def test_a_tied_stack_ends_with_its_owner(work_dir: Path) -> None:
         stack_id = owner.stdout.readline().strip()
         assert marked(stack_id)
         owner.kill()
-    until(lambda: not info_path(work_dir).exists())
+    assert wait_until(lambda: not info_path(work_dir).exists(), 30)
     assert marked(stack_id) == []
 
 
@@ -303,7 +295,7 @@ def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(wo
     with httpx.Client(trust_env=False, timeout=10) as client:
         created = client.post(f"{info.spark_rest}/v1/submissions/create", json=submission).json()
         assert created["success"], created
-        until(lambda: answer.exists() and bool(answer.read_text()), 200)
+        assert wait_until(lambda: answer.exists() and bool(answer.read_text()), 200)
         cluster = client.get(f"{info.spark_ui}/json/").json()
     assert answer.read_text() == "3 10"
     assert (cluster["cores"], cluster["coresused"]) == (2, 2)
@@ -331,7 +323,7 @@ def test_a_lost_worker_comes_back_to_the_same_master(stack: StackProvider) -> No
     stack.spark_master.start()
     stack.spark_worker.start()
     with httpx.Client(trust_env=False) as client:
-        until(lambda: info.worker_slots <= client.get(f"{info.spark_ui}/json/").json()["cores"], 60)
+        assert wait_until(lambda: info.worker_slots <= client.get(f"{info.spark_ui}/json/").json()["cores"], 60)
 
 
 def test_kafka_errors_are_seen_while_it_is_down(stack: StackProvider, kafka: str) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,14 +19,13 @@ from pydantic import SecretStr
 
 from services.decider.settings import DeciderSettings
 from tests.support.events import START, steady
+from tests.support.wait import wait_until
 from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
-from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
-from tidegate.runtime.poll import poll_until
 from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +45,7 @@ def overloaded_now(job_id: str, *, count: int = 8, pipeline_id: str | None = Non
 
 def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until `done()` is true; otherwise fail and name what did not happen."""
-    if not poll_until(done, time.monotonic() + seconds, 0.05, SystemClock()):
+    if not wait_until(done, seconds, 0.05):
         raise TimeoutError(f"{what}: not within {seconds:g} s")
 
 

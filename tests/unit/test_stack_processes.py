@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.wait import wait_until
 from tidegate.stack.processes import MARK, ProcessRecord, end_all, marked, spawn
 
 Start = Callable[[str], ProcessRecord]
@@ -28,10 +29,7 @@ def start(tmp_path: Path, stack_id: str) -> Iterator[Start]:
     def begin(program: str) -> ProcessRecord:
         log = tmp_path / f"{uuid.uuid4().hex}.log"
         record = spawn([sys.executable, "-uc", program], os.environ, tmp_path, log, stack_id)
-        deadline = time.monotonic() + 20
-        while not log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert wait_until(log.read_text, 20, 0.01)
         return record
 
     yield begin
@@ -54,10 +52,7 @@ def test_a_recycled_pid_is_never_signalled(start: Start) -> None:
 def test_a_process_that_ended_before_it_was_looked_at_is_not_alive(start: Start) -> None:
     """A program may end before its start time can be read; it then never counts as alive."""
     gone = start("print('ready')")
-    deadline = time.monotonic() + 20
-    while gone.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert wait_until(lambda: not gone.alive, 20, 0.01)
     unseen = ProcessRecord(pid=gone.pid, started_ticks=-1)
     assert not unseen.alive
     assert end_all(lambda: [unseen], 0.0, 1.0) == []
@@ -95,9 +90,7 @@ def test_a_paused_process_ends_like_any_other(start: Start) -> None:
     """A frozen process is resumed so that SIGTERM reaches it."""
     record = start(SLEEP)
     record.signal(signal.SIGSTOP)
-    deadline = time.monotonic() + 5
-    while not record.paused:
-        assert time.monotonic() < deadline
+    assert wait_until(lambda: record.paused, 5, 0.01)
     begin = time.monotonic()
     assert end_all(lambda: [record], 10.0) == []
     assert time.monotonic() - begin < 9
