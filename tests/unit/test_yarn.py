@@ -127,11 +127,11 @@ def test_a_job_on_yarn_needs_its_resource_manager() -> None:
             JobSpec.model_validate({**SPEC.model_dump(exclude_none=True), "application": {**application, **change}})
 
 
-def _view(manager: FakeResourceManager) -> MasterView:
+def _view(manager: FakeResourceManager, spec: JobSpec = SPEC) -> MasterView:
     async def ask() -> MasterView:
         clusters = Clusters(HttpMaster(5.0), KubernetesClusters(Api(), 5.0), YarnClusters(5.0, manager.client))
         try:
-            return (await clusters.view(str(SPEC.application.cluster_place))).of(SPEC)
+            return (await clusters.view(str(spec.application.cluster_place))).of(spec)
         finally:
             await clusters.close()
 

@@ -21,7 +21,7 @@ def announce(task: Task, drivers: JobDrivers) -> ActionOutcome:
         return ActionOutcome(ActionEvent.DONE, "The job is stopped.")
     token = task.fence.hold()
     drivers.request_stop(token, task.command.command_id)
-    drivers.forget_old_runs()
+    drivers.control.tidy()
     return ActionOutcome(
         ActionEvent.ANNOUNCED, f"Run {token} may start.", details=task.spec.application.cluster, run=token.run
     )
