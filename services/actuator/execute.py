@@ -156,7 +156,7 @@ class CommandRunner:
                 raise
             except Exception as error:  # whatever it is, it must not end the commands of all jobs
                 expected = isinstance(error, _FILE_ERRORS)
-                because = "because of the job's files" if expected else "as nobody expects"
+                because = "because of the job's files" if expected else "unexpectedly"
                 told = not expected and give_up_at is None
                 log.warning("job %s: %s failed %s: %s", task.spec.job_id, action.value, because, error, exc_info=told)
                 maybe_submitted = True  # nobody knows how far the action came

@@ -212,6 +212,6 @@ class RedisReservations:
         return answer
 
     async def _forget_connections(self) -> None:
-        """Connect anew for the next call: after a failover, the old connections lead to a replica, for ever."""
+        """Let the next call open new connections: after a failover, the old ones lead to a replica, for ever."""
         with suppress(RedisError, OSError, TimeoutError):
             await self._redis.connection_pool.disconnect(inuse_connections=False)

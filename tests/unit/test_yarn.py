@@ -202,7 +202,7 @@ def test_ended_applications_are_asked_for_when_one_has_ended() -> None:
 
 
 def test_a_cluster_that_hangs_costs_no_other_one_its_answer() -> None:
-    """A ResourceManager that is asked in vain takes all the time that there is."""
+    """A ResourceManager that never answers takes all the time that there is."""
     manager, gate = FakeResourceManager(), threading.Event()
     manager.add("application_1", "rates")
 
