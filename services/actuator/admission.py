@@ -40,6 +40,9 @@ def refusal(
         return "UNREADABLE_CHECKPOINT", f"The job's files cannot be read: {error}."
     if command.kind is CommandKind.STOP:
         return _refused_stop(command, spec)
+    if spec.version < command.spec_version:
+        decided, known = command.spec_version, spec.version
+        return "OLD_SPEC", f"It was decided on version {decided} of the spec; this actuator knows only version {known}."
     if not spec.running:
         return "NOT_MEANT_TO_RUN", "The job's spec says that it should not run."
     if command.kind is CommandKind.RESCALE and spec.scaling.mode is not Mode.ACTIVE and not command.manual:

@@ -42,7 +42,7 @@ from tidegate.runtime.kafka import TopicReader, headers_of, record_of
 log = logging.getLogger(__name__)
 
 SPEC_SECONDS = 5.0
-"""How long a command waits for the spec version that it was decided on."""
+"""How long a command waits for the spec version that it was decided on, before it is refused."""
 
 THREADS = "command"
 """How the names of the commands' threads start."""

@@ -110,6 +110,13 @@ def test_unknown_jobs_and_wrong_pipelines_are_refused() -> None:
     assert refused(job(pipeline_id="other")) == "OTHER_PIPELINE"
 
 
+def test_a_command_on_a_spec_that_is_not_known_here_is_refused() -> None:
+    """The spec says what is started and from which checkpoint: that of an older version may be wrong by now."""
+    assert refused(job(version=2), of=command(spec_version=3)) == "OLD_SPEC"
+    assert refused(job(version=4), of=command(spec_version=3)) is None
+    assert refused(job(version=2), of=command(CommandKind.STOP, spec_version=3)) is None, "it starts nothing"
+
+
 def test_a_checkpoint_that_cannot_be_read_is_refused_before_anything_changes() -> None:
     """A run whose checkpoint cannot be read could not be verified, so the old one is not stopped."""
     spec = job()

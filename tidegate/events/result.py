@@ -68,6 +68,7 @@ GRANTED_FEWER: Final = "GRANTED_FEWER"
 
 CODES: dict[str, str] = {
     "NO_SUCH_JOB": "there is no job of that id",
+    "OLD_SPEC": "the command was decided on a newer version of the spec than the actuator knows",
     "OTHER_PIPELINE": "the command names another pipeline than the job",
     "STALE_EPOCH": "a command with the same or a newer epoch has already been accepted",
     "EXPIRED": "the command expired before it could start",
