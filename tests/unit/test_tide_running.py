@@ -75,6 +75,13 @@ def first_growth(tasks_of: Job, *others: RunningBatch) -> int | None:
     return None
 
 
+def test_figures_that_contradict_each_other_end_nothing() -> None:
+    """Another collector may send records of no task that has read; a decider that failed there would do so for ever."""
+    odd = running(40, read_tasks_finished=0)
+    assert odd.records_read
+    assert Job(500).at(4, odd).final_parallelism >= 1
+
+
 def test_a_long_batch_is_decided_on_within_two_intervals_of_its_first_task() -> None:
     """The first task of a 110-second batch ends after 18 s; at 20 s the job grows, long before the batch ends."""
     tasks_of = Job(rate=1250.0)

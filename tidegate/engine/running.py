@@ -52,7 +52,7 @@ def long_work(snapshot: MetricSnapshot, topics: int) -> RunningWork | None:
 
 def running_work(batches: Sequence[RunningBatch], topics: int) -> RunningWork | None:
     """Return the work of some running batches; None before a task has read."""
-    told = [batch for batch in batches if batch.records_read and batch.read_seconds > 0]
+    told = [batch for batch in batches if batch.records_read and batch.read_seconds > 0 and batch.read_tasks_finished]
     if not told:
         return None
     records = [b.records_read for b in told]
