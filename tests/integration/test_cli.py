@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import tidegate
 from tests.support.engine import step
-from tests.support.events import job, steady
+from tests.support.events import job, result, steady
 from tidegate.cli import app
 from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs
 from tidegate.engine.state import JobState
@@ -29,7 +29,7 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
 from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
@@ -103,14 +103,10 @@ ORDER = next(d for d in DECISIONS if d.command is not None)
 
 def phase(of: Decision, what: Phase, after: float, size: int) -> ActionResult:
     """Return a phase of a decision's command."""
-    return ActionResult(
-        result_id=result_id(of.decision_id, what),
-        command_id=of.decision_id,
-        job_id=of.job_id,
-        pipeline_id=of.pipeline_id,
+    return result(
+        of.decision_id,
+        what,
         kind=(of.command or ORDER.command).kind,  # type: ignore[union-attr]
-        phase=what,
-        epoch=1,
         at=of.decided_at + timedelta(seconds=after),
         parallelism=size,
         downtime_seconds=21.5 if what is Phase.VERIFIED else None,

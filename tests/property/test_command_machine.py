@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -18,31 +17,18 @@ from services.actuator.machine import (
     resume,
 )
 from tests.support.command_log import command_log
+from tests.support.events import command, result
 from tidegate.events.command import CommandKind, ScalingCommand
-from tidegate.events.result import SUCCESSIONS, TERMINAL, ActionResult, Phase, result_id
+from tidegate.events.result import SUCCESSIONS, TERMINAL, ActionResult, Phase
 from tidegate.events.way import Way
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KINDS = st.sampled_from(CommandKind)
 LAST_GOOD = st.one_of(st.none(), st.integers(1, 16))
 EVENTS = st.lists(st.sampled_from(ActionEvent), max_size=60)
 
 
 def _command(kind: CommandKind) -> ScalingCommand:
-    return ScalingCommand(
-        command_id="c",
-        job_id="j",
-        pipeline_id="j",
-        snapshot_id="s",
-        spec_version=1,
-        kind=kind,
-        from_parallelism=2,
-        to_parallelism=0 if kind is CommandKind.STOP else 5,
-        epoch=7,
-        issued_at=NOW,
-        expires_at=NOW + timedelta(minutes=2),
-        reason="r",
-    )
+    return command(kind, to=0 if kind is CommandKind.STOP else 5)
 
 
 def _walk(kind: CommandKind, last_good: int | None, events: list[ActionEvent]) -> list[CommandState]:
@@ -59,16 +45,12 @@ def _walk(kind: CommandKind, last_good: int | None, events: list[ActionEvent]) -
 
 def _result(state: CommandState) -> ActionResult:
     assert state.phase is not None
-    return ActionResult(
-        result_id=result_id("c", state.phase, state.attempt),
-        command_id="c",
-        job_id="j",
-        pipeline_id="j",
+    return result(
+        "c",
+        state.phase,
         kind=state.kind,
-        phase=state.phase,
         attempt=state.attempt,
         epoch=7,
-        at=NOW,
         parallelism=state.parallelism,
         way=state.way,
     )

@@ -129,22 +129,23 @@ def observed(of: MetricSnapshot, **more: Any) -> Observed:
 def result(
     command_id: str,
     phase: Phase,
-    number: int,
+    number: int = 0,
     *,
     kind: CommandKind = CommandKind.RESCALE,
     job_id: str = "rates",
     **more: Any,
 ) -> ActionResult:
     """Return a result at the time of snapshot `number`."""
+    at = START + timedelta(seconds=10 * number)
+    fields: dict[str, Any] = {"attempt": 1, "epoch": 1, "at": at, "parallelism": 4} | more
     return ActionResult(
-        result_id=result_id(command_id, phase),
+        result_id=result_id(command_id, phase, fields["attempt"]),
         command_id=command_id,
         job_id=job_id,
         pipeline_id=job_id,
         kind=kind,
         phase=phase,
-        at=START + timedelta(seconds=10 * number),
-        **({"epoch": 1, "parallelism": 4} | more),
+        **fields,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from tests.support.events import command
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
@@ -46,19 +47,16 @@ def twin_command(
 ) -> ScalingCommand:
     """Return a command issued `at` seconds after the world's start."""
     moment = datetime.fromtimestamp(EPOCH + at, UTC)
-    return ScalingCommand(
+    return command(
+        kind,
+        to=size,
+        epoch=1,
         command_id=name,
         job_id="job",
         pipeline_id="job",
-        snapshot_id="s",
-        spec_version=1,
-        kind=kind,
         from_parallelism=before,
-        to_parallelism=size,
-        epoch=1,
         issued_at=moment,
         expires_at=moment + timedelta(seconds=ttl),
-        reason="test",
         way=way,
         first_batch_seconds=first_batch_seconds,
     )

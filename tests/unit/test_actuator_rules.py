@@ -16,10 +16,10 @@ from services.actuator.admission import refusal
 from services.actuator.backends import Submission
 from services.actuator.checkpoint import CheckpointError, read_checkpoints, read_mark
 from tests.support.command_log import command_log
-from tests.support.events import START, command, job
+from tests.support.events import START, command, job, result
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
-from tidegate.events.result import CODES, ActionResult, CheckpointMark, Phase, QueryCommit, result_id
+from tidegate.events.result import CODES, ActionResult, CheckpointMark, Phase, QueryCommit
 from tidegate.events.way import Way
 from tidegate.launcher.control import Token
 
@@ -177,19 +177,7 @@ def test_a_broken_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def _result(phase: Phase, *, of: str = "c", epoch: int = 7, size: int = 4, **more: Any) -> ActionResult:
-    fields: dict[str, Any] = {"kind": CommandKind.RESCALE, "attempt": 1}
-    fields |= more
-    return ActionResult(
-        result_id=result_id(of, phase, fields["attempt"]),
-        command_id=of,
-        job_id="rates",
-        pipeline_id="rates",
-        phase=phase,
-        epoch=epoch,
-        at=START,
-        parallelism=size,
-        **fields,
-    )
+    return result(of, phase, epoch=epoch, parallelism=size, **more)
 
 
 def test_the_log_knows_epoch_and_last_good_size() -> None:
@@ -354,17 +342,7 @@ def test_threads_may_add_results_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     """Commands of several jobs end at the same time, while the oldest ended ones are forgotten."""
     monkeypatch.setattr("services.actuator.command_log.ENDED_KEPT", 10)
     log, errors = command_log(), list[Exception]()
-    ended = ActionResult(
-        result_id="r",
-        command_id="c",
-        job_id="rates",
-        pipeline_id="rates",
-        kind=CommandKind.STOP,
-        phase=Phase.VERIFIED,
-        epoch=1,
-        at=START,
-        parallelism=0,
-    )
+    ended = _result(Phase.VERIFIED)
 
     def end_many(thread: int) -> None:
         try:

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.events import START, job, result
+from tests.support.events import START, command, job, result
 from tidegate.engine.reservations import hold_for
-from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.result import Phase
 from tidegate.replay.audit.checks import AuditCheck, BadCheck, Hop, Severity, all_checks, parse_check
 from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
@@ -26,20 +25,7 @@ TEXT = """-- title: Sizes fit
 SELECT 1;
 """
 SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 60}})
-COMMAND = ScalingCommand(
-    command_id="c1",
-    job_id="rates",
-    pipeline_id="rates",
-    snapshot_id="s",
-    spec_version=1,
-    kind=CommandKind.RESCALE,
-    from_parallelism=2,
-    to_parallelism=5,
-    epoch=7,
-    issued_at=START,
-    expires_at=START + timedelta(minutes=2),
-    reason="r",
-)
+COMMAND = command(to=5, command_id="c1")
 HOLD = hold_for(SPEC, COMMAND, 2)
 AT = START.timestamp() + 30
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -19,11 +20,10 @@ from demo.script import Observations, grown, settled, shrunk, steady_surge_stead
 from demo.verdict import Audited, PhaseResult, changes, judge, recovered_at
 from demo.watch import DemoSample, Timeline, committed_records
 from tests.support.engine import step
-from tests.support.events import job, observed, snapshot
+from tests.support.events import command, job, observed, result, snapshot
 from tidegate.engine.state import JobState
-from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Status
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 
 ZERO = 1_800_000_000.0
@@ -44,23 +44,18 @@ def at(second: float) -> datetime:
 
 def rescale(second: float, before: int, after: int) -> Decision:
     """Return a decision that orders a change of size."""
-    command = ScalingCommand(
-        command_id=f"c{second:g}", job_id="rates", pipeline_id="rates", snapshot_id="s", spec_version=1,
-        kind=CommandKind.RESCALE, from_parallelism=before, to_parallelism=after, epoch=1, issued_at=at(second),
-        expires_at=at(second + 60), reason="why",
+    ordered = command(
+        to=after, epoch=1, command_id=f"c{second:g}", from_parallelism=before, issued_at=at(second),
+        expires_at=at(second + 60),
     )  # fmt: skip
     sizes = {"current_parallelism": before, "proposed_parallelism": after, "final_parallelism": after}
-    return PLAIN.model_copy(update={"command": command, "decided_at": at(second), "sentence": "It grows.", **sizes})
+    return PLAIN.model_copy(update={"command": ordered, "decided_at": at(second), "sentence": "It grows.", **sizes})
 
 
-def outcome(second: float, of: Decision, phase: Phase, **more: object) -> ActionResult:
+def outcome(second: float, of: Decision, phase: Phase, **more: Any) -> ActionResult:
     """Return a phase of a decision's command."""
     assert of.command is not None
-    c = of.command
-    return ActionResult(
-        result_id=result_id(c.command_id, phase), command_id=c.command_id, job_id="rates", pipeline_id="rates",
-        kind=c.kind, phase=phase, epoch=1, at=at(second), parallelism=c.to_parallelism,
-    ).model_copy(update=more)  # fmt: skip
+    return result(of.command.command_id, phase, at=at(second), parallelism=of.command.to_parallelism, **more)
 
 
 UP, DOWN = rescale(40, 2, 8), rescale(120, 8, 2)

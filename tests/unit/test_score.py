@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
+from tests.support.events import result
 from tidegate.events.command import CommandKind
-from tidegate.events.result import ActionResult, Phase, result_id
+from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.lab.jobs import spec_for
 from tidegate.lab.score import Prices, score
@@ -29,23 +28,6 @@ def _recording(points: list[tuple[float, float, int, int, bool]]) -> JobRecordin
         ticks.append(Tick(at, arrived, 0, age, slots, running, core, 0.0))
         commits.append((at, at - age))
     return JobRecording(ticks=ticks, commits=commits)
-
-
-def _result(
-    phase: Phase, kind: CommandKind = CommandKind.RESCALE, command: str = "c1", way: Way | None = None
-) -> ActionResult:
-    return ActionResult(
-        result_id=result_id(command, phase),
-        command_id=command,
-        job_id="job",
-        pipeline_id="job",
-        kind=kind,
-        phase=phase,
-        epoch=1,
-        at=datetime(2026, 1, 1, tzinfo=UTC),
-        parallelism=2,
-        way=way,
-    )
 
 
 def test_elasticity_is_what_the_formulas_say() -> None:
@@ -82,16 +64,16 @@ def test_the_cost_adds_slots_violations_and_changes_of_size() -> None:
     """Cost = core-seconds + 16 slots * (2 * violated + 30 a restart + 10 a handover + 2 in place); starts are free."""
     recording = _recording([(0, 400, 0, 4, True), (60, 400, 120, 4, True)])
     recording.results += [
-        _result(Phase.ACCEPTED),
-        _result(Phase.STOPPING, way=Way.RESTART),
-        _result(Phase.ACCEPTED, command="in-place"),
-        _result(Phase.RESIZING, command="in-place", way=Way.IN_PLACE),
-        _result(Phase.VERIFIED, command="in-place", way=Way.IN_PLACE),
-        _result(Phase.ACCEPTED, command="fell-back"),
-        _result(Phase.WARMING, command="fell-back", way=Way.HANDOVER),
-        _result(Phase.STOPPING, command="fell-back", way=Way.RESTART),
-        _result(Phase.WARMING, command="handover", way=Way.HANDOVER),
-        _result(Phase.ACCEPTED, CommandKind.START, command="start"),
+        result("c1", Phase.ACCEPTED),
+        result("c1", Phase.STOPPING, way=Way.RESTART),
+        result("in-place", Phase.ACCEPTED),
+        result("in-place", Phase.RESIZING, way=Way.IN_PLACE),
+        result("in-place", Phase.VERIFIED, way=Way.IN_PLACE),
+        result("fell-back", Phase.ACCEPTED),
+        result("fell-back", Phase.WARMING, way=Way.HANDOVER),
+        result("fell-back", Phase.STOPPING, way=Way.RESTART),
+        result("handover", Phase.WARMING, way=Way.HANDOVER),
+        result("start", Phase.ACCEPTED, kind=CommandKind.START),
     ]
     found = score(MODEL, spec_for(MODEL), SHARES, recording)
     assert (found.restarts, found.handovers, found.in_place, found.rescales) == (2, 1, 1, 3)
