@@ -15,25 +15,11 @@ from redis.asyncio import Redis
 from services.decider.ports import Reservations, instant
 from services.decider.reservations import RedisReservations
 from tests.support.reservations import FakeReservations
+from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-
-class SetClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.at = T
-
-    def now(self) -> datetime:
-        """Return the instant it was set to."""
-        return self.at
-
-    def monotonic(self) -> float:
-        """Return the same as seconds."""
-        return self.at.timestamp()
 
 
 def hold(job: str = "a", decision: str = "d1", *, slots: int = 2, cooldown: float = 60.0) -> Hold:

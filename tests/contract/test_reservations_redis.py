@@ -15,7 +15,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from services.decider.reservations import RedisReservations
-from tests.contract.test_reservations import SetClock, T, hold
+from tests.contract.test_reservations import T, hold
+from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from services.collector import app
 from services.collector.app import build
@@ -32,6 +33,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, WarningCode
 from tidegate.events.wire import Wire
 from tidegate.remote.files import Place
+from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
 from tidegate.runtime.producer import NotDelivered, TooLarge
 from tidegate.sparklog.application_run import Interval
@@ -44,19 +46,15 @@ SLOW = 3.0
 """Much longer than a round of fakes takes on a busy machine."""
 
 
-class HandClock:
+class HandClock(SystemClock):
     """A clock set by the test; durations are real."""
 
     def __init__(self) -> None:
         self.at = T - timedelta(seconds=5)
 
+    @override
     def now(self) -> datetime:
-        """Return the instant it was set to."""
         return self.at
-
-    def monotonic(self) -> float:
-        """Return the real monotonic time."""
-        return time.monotonic()
 
 
 class FakeJobs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,6 +16,7 @@ from services.decider.metrics import DeciderMetrics
 from services.decider.specs import SpecBook
 from tests.support.events import START, job, result, snapshot, steady
 from tests.support.reservations import FakeReservations
+from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.engine.state import JobState, to_wire
 from tidegate.events.command import ScalingCommand
@@ -28,21 +29,6 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooManyDeadLetters
 from tidegate.runtime.spans import Trace, TraceSpan, no_trace
-
-
-class SetClock:
-    """A clock that tests set to just after each snapshot."""
-
-    def __init__(self) -> None:
-        self.at = START
-
-    def now(self) -> datetime:
-        """Return the instant it was set to."""
-        return self.at
-
-    def monotonic(self) -> float:
-        """Return the same as seconds."""
-        return self.at.timestamp()
 
 
 class Crash(Exception):

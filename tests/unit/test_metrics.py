@@ -18,8 +18,9 @@ from services.actuator.metrics import ActuatorMetrics
 from services.collector.metrics import CollectorMetrics
 from services.decider.metrics import DeciderMetrics
 from tests.support.events import START, job, result, snapshot
+from tests.support.set_clock import SetClock
 from tests.unit.test_collector_app import World, spec
-from tests.unit.test_decider_handler import Bench, SetClock, overloaded
+from tests.unit.test_decider_handler import Bench, overloaded
 from tidegate.engine.guards.worth import RestartBudget
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase

@@ -14,6 +14,7 @@ from services.operator.status import camel, changes
 from tests.support.events import result
 from tests.support.fake_streaming_jobs import FIELDS, FakeJobs, FakeStreamingJobs
 from tests.support.fleets import decision
+from tests.support.set_clock import SetClock
 from tidegate.events.decision import Decision, Status, TrailEntry
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
@@ -25,26 +26,11 @@ from tools import crd
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-class Time:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        """Return the instant."""
-        return self.at
-
-    def monotonic(self) -> float:
-        """Return the same in seconds."""
-        return self.at.timestamp()
-
-
 class World:
     """An operator, and what is around it."""
 
     def __init__(self) -> None:
-        self.time, self.cluster, self.jobs = Time(), FakeStreamingJobs(), FakeJobs()
+        self.time, self.cluster, self.jobs = SetClock(), FakeStreamingJobs(), FakeJobs()
         self.operator = self.restarted()
 
     def restarted(self) -> Operator:
