@@ -25,7 +25,7 @@ from services.actuator.fence import JobFence, Outfenced, RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -116,9 +116,11 @@ class Shell:
 
     def add_job(self, job_id: str, *, pipeline_id: str | None = None) -> JobSpec:
         """Publish a job."""
-        spec = job(job_id, pipeline_id=pipeline_id)
-        places = {"checkpoint_location": str(self.folder / job_id), "control_dir": str(self.folder / "control")}
-        spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+        spec = with_application(
+            job(job_id, pipeline_id=pipeline_id),
+            checkpoint_location=str(self.folder / job_id),
+            control_dir=str(self.folder / "control"),
+        )
         self.publisher.publish(spec)
         return spec
 

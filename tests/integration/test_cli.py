@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import tidegate
 from tests.support.engine import step
-from tests.support.events import job, result, steady
+from tests.support.events import job, result, steady, with_application
 from tidegate.cli import app
 from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs
 from tidegate.engine.state import JobState
@@ -137,9 +137,8 @@ def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
 def test_a_job_does_not_change_its_cluster_while_it_runs(cli: Cli, file: Path, tmp_path: Path) -> None:
     """The file is refused as a whole, with field and values; once the job is to stop, it may name another cluster."""
     cli("apply", str(file))
-    elsewhere = SPEC.application.model_copy(update={"master": "spark://elsewhere:7077"})
     moved = tmp_path / "moved.json"
-    moved.write_bytes(value_of(SPEC.model_copy(update={"application": elsewhere})))
+    moved.write_bytes(value_of(with_application(SPEC, master="spark://elsewhere:7077")))
     for dry in ([], ["--dry-run"]):
         said = cli("apply", str(moved), *dry, code=2)
         assert f"application.master: {SPEC.application.master} -> spark://elsewhere:7077" in " ".join(said.split())

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.engine import step
+from tests.support.events import with_application
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.engine.tide.memory import TideMemory
@@ -50,8 +51,7 @@ def cases_of(workload: str, way: Way) -> list[tuple[Tide, Case, TideMemory]]:
 def by_way(scenario: Scenario, way: Way) -> Scenario:
     """Return a scenario under `tide` whose job may be changed in one way only."""
     (spec,) = scenario.with_policy("tide", {}, {}).specs
-    application = spec.application.model_copy(update={"rescale": (way,)})
-    return replace(scenario, specs=(spec.model_copy(update={"application": application}),))
+    return replace(scenario, specs=(with_application(spec, rescale=(way,)),))
 
 
 def steps_of(workload: str) -> list[tuple[MetricSnapshot, JobSpec, Observed]]:

@@ -18,7 +18,7 @@ from services.actuator.backends import Backend, DriverState
 from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_yarn import YarnCluster
@@ -168,9 +168,7 @@ class StandaloneMaster:
     names_drivers = False
 
     def __init__(self) -> None:
-        spec = job("rates")
-        places = {"rest_url": "http://master:6066", "master_ui_url": "http://master:8080"}
-        self.spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+        self.spec = with_application(job("rates"), rest_url="http://master:6066", master_ui_url="http://master:8080")
         self.backend = Standalone(transport=httpx.MockTransport(self._answer))
         self._started: dict[str, list[str]] = {}
         self._states: dict[str, str] = {}

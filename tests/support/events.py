@@ -54,6 +54,11 @@ def job(job_id: str = "rates", *, version: int = 1, pipeline_id: str | None = No
     )
 
 
+def with_application(spec: JobSpec, **changed: Any) -> JobSpec:
+    """Return a spec with other fields of its application."""
+    return spec.model_copy(update={"application": spec.application.model_copy(update=changed)})
+
+
 def snapshot(
     number: int,
     *,

@@ -15,7 +15,7 @@ from bench.orders import OneActuator
 from services.actuator.backends import DriverState
 from services.actuator.execute import CommandRunner
 from tests.support.command_log import command_log
-from tests.support.events import START, command, job
+from tests.support.events import START, command, job, with_application
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_executors import FakeSpark
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -53,15 +53,14 @@ class FakeWorld(FakeCluster, OneActuator):
 
     @property
     def spec(self) -> JobSpec:
-        spec = job("rates", **self.wanted)
-        places = {
-            "checkpoint_location": str(self.folder / "ck"),
-            "control_dir": str(self.folder / "control"),
-            "stop_deadline_seconds": 20.0,
-            "start_deadline_seconds": 60.0,
-            "rescale": self.rescale,
-        }
-        return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+        return with_application(
+            job("rates", **self.wanted),
+            checkpoint_location=str(self.folder / "ck"),
+            control_dir=str(self.folder / "control"),
+            stop_deadline_seconds=20.0,
+            start_deadline_seconds=60.0,
+            rescale=self.rescale,
+        )
 
     # the clock
     def now(self) -> datetime:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.history import write_events
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
@@ -37,8 +37,7 @@ def simulated(policy: str = "tide", shape: str = "flash_crowd", way: Way | None 
     model = MODEL if way is None else replace(MODEL, ways=(way,))
     least = 0 if shape == NIGHT else 1
     scaling = SPEC.scaling.model_copy(update={"policy": policy, "min_parallelism": least})
-    application = SPEC.application.model_copy(update={"rescale": way and (way,)})
-    spec = SPEC.model_copy(update={"scaling": scaling, "application": application})
+    spec = with_application(SPEC.model_copy(update={"scaling": scaling}), rescale=way and (way,))
     night = Load([1500.0] * 120 + [0.0] * 300 + [1500.0] * 120 + [0.0] * 180)
     load = night if shape == NIGHT else SHAPES[shape](2600.0, SECONDS)
     topics = {"in": TopicPlan(even(12), load)}

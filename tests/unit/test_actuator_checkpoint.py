@@ -9,7 +9,7 @@ import pytest
 
 from services.actuator.backends import Submission
 from services.actuator.checkpoint import committed_since, holds, read_checkpoints, read_mark
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tidegate.events.result import CheckpointMark, QueryCommit
 from tidegate.launcher.control import Token
 
@@ -93,5 +93,5 @@ def test_a_run_has_the_specs_checkpoint_by_default() -> None:
     name = "spark.sql.streaming.checkpointLocation"
     spec = job()
     assert Submission(spec, Token(1), 2).spark_conf()[name] == "file:///checkpoints/rates"
-    app = spec.application.model_copy(update={"conf": {name: "s3a://mine"}})
-    assert Submission(spec.model_copy(update={"application": app}), Token(1), 2).spark_conf()[name] == "s3a://mine"
+    own = with_application(spec, conf={name: "s3a://mine"})
+    assert Submission(own, Token(1), 2).spark_conf()[name] == "s3a://mine"

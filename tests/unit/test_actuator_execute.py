@@ -22,7 +22,7 @@ from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
 from tests.support.clusters import on_kubernetes
 from tests.support.command_log import command_log
-from tests.support.events import START, command
+from tests.support.events import START, command, with_application
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_kubernetes import fake_kubernetes
 from tests.support.fake_world import Died, FakeWorld, Waiting
@@ -133,9 +133,8 @@ class Moved:
     @property
     def spec(self) -> JobSpec:
         """The new spec."""
-        application = self.world.spec.application
         moved = {"backend": "yarn", "master": "yarn", "rest_url": "http://rm:8088", "master_ui_url": None}
-        return self.world.spec.model_copy(update={"application": application.model_copy(update=moved)})
+        return with_application(self.world.spec, **moved)
 
     def carry(self, of: ScalingCommand) -> Phase | None:
         """Carry out a command as another actuator that has the new spec."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from services.actuator.backends import DriverState
 from services.actuator.event_logs import runs_query
-from tests.support.events import command
+from tests.support.events import command, with_application
 from tests.support.fake_world import FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
@@ -28,9 +28,7 @@ class WrittenWorld(FakeWorld):
     @property
     @override
     def spec(self) -> JobSpec:
-        spec = super().spec
-        logs = {"event_log_dir": f"file://{self.folder}/events"}
-        return spec.model_copy(update={"application": spec.application.model_copy(update=logs)})
+        return with_application(super().spec, event_log_dir=f"file://{self.folder}/events")
 
     @override
     def tick(self) -> None:

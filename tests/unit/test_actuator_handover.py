@@ -12,7 +12,7 @@ from typing_extensions import override
 from services.actuator.actions.retire import OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
-from tests.support.events import command
+from tests.support.events import command, with_application
 from tests.support.fake_world import Died, FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
@@ -50,8 +50,7 @@ class HandoverWorld(FakeWorld):
     @property
     @override
     def spec(self) -> JobSpec:
-        spec = super().spec
-        return spec.model_copy(update={"application": spec.application.model_copy(update={"rescale": self.ways})})
+        return with_application(super().spec, rescale=self.ways)
 
     @override
     def submit(self, run: Submission) -> str:

@@ -13,7 +13,7 @@ from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from tests.support.clusters import on_kubernetes
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec, Volume
 from tidegate.launcher.control import Control, Token
@@ -37,11 +37,6 @@ def server() -> Iterator[FakeKubernetes]:
 def pod(server: FakeKubernetes, name: str, status: dict[str, Any], **fields: Any) -> None:
     """Add a pod."""
     server.put(f"{PODS}/{name}", status=status, **fields)
-
-
-def changed(**application: Any) -> JobSpec:
-    """Return the spec with fields of its application changed."""
-    return SPEC.model_copy(update={"application": SPEC.application.model_copy(update=application)})
 
 
 def container(spec: JobSpec) -> dict[str, Any]:
@@ -99,7 +94,7 @@ def test_the_launcher_comes_with_the_driver() -> None:
 
 def test_arguments_are_not_expanded() -> None:
     """Kubernetes puts variables in place of `$(NAME)`; in the spec's own texts it must not."""
-    spec = changed(args=("$(HOME)", "$$"), env={"PATTERN": "a$(b)"})
+    spec = with_application(SPEC, args=("$(HOME)", "$$"), env={"PATTERN": "a$(b)"})
     assert container(spec)["args"][-2:] == ["$$(HOME)", "$$$$"]
     assert {"name": "PATTERN", "value": "a$$(b)"} in container(spec)["env"]
 
@@ -107,9 +102,9 @@ def test_arguments_are_not_expanded() -> None:
 def test_sizes_are_asked_for_as_spark_does() -> None:
     """The driver's memory has Spark's overhead, more for Python; executors start in the run's number and may grow."""
     assert container(SPEC)["resources"]["requests"] == {"cpu": "1", "memory": "896Mi"}  # 512 + 384
-    large = changed(driver_memory_mb=2000, conf={"spark.kubernetes.driver.request.cores": "100m"})
+    large = with_application(SPEC, driver_memory_mb=2000, conf={"spark.kubernetes.driver.request.cores": "100m"})
     assert container(large)["resources"]["requests"] == {"cpu": "100m", "memory": "2800Mi"}  # + 0.4 * 2000
-    told = changed(conf={"spark.driver.memoryOverhead": "1g"})
+    told = with_application(SPEC, conf={"spark.driver.memoryOverhead": "1g"})
     assert container(told)["resources"]["limits"] == {"memory": "1536Mi"}
     said = conf(SPEC)
     assert (said["spark.executor.instances"], said["spark.cores.max"]) == ("2", "16")

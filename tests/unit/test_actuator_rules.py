@@ -16,7 +16,7 @@ from services.actuator.admission import refusal
 from services.actuator.backends import Submission
 from services.actuator.checkpoint import CheckpointError, read_checkpoints, read_mark
 from tests.support.command_log import command_log
-from tests.support.events import START, command, job, result
+from tests.support.events import START, command, job, result, with_application
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import CODES, ActionResult, CheckpointMark, Phase, QueryCommit
@@ -119,9 +119,7 @@ def test_a_command_on_a_spec_that_is_not_known_here_is_refused() -> None:
 
 def test_a_checkpoint_that_cannot_be_read_is_refused_before_anything_changes() -> None:
     """A run whose checkpoint cannot be read could not be verified, so the old one is not stopped."""
-    spec = job()
-    app = spec.application.model_copy(update={"checkpoint_location": "gs://bucket/ck"})
-    assert refused(spec.model_copy(update={"application": app})) == "UNREADABLE_CHECKPOINT"
+    assert refused(with_application(job(), checkpoint_location="gs://bucket/ck")) == "UNREADABLE_CHECKPOINT"
 
 
 def _checkpoint(root: Path, *, offsets: list[int], commits: list[int]) -> None:
@@ -220,7 +218,6 @@ def test_the_example_job_is_a_job() -> None:
 
 def test_tidegate_owns_the_size_of_a_run() -> None:
     """A spec's own Spark settings cannot change the size, the event log or dynamic allocation."""
-    spec = job()
     conf = {
         "spark.cores.max": "99",
         "spark.dynamicAllocation.enabled": "true",
@@ -228,9 +225,7 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
         "spark.eventLog.enabled": "false",
         "a": "b",
     }
-    places = {"conf": conf, "rescale": (Way.RESTART,)}
-    spec = spec.model_copy(update={"application": spec.application.model_copy(update=places)})
-    run = Submission(spec, Token(7, 2), 6)
+    run = Submission(with_application(job(rescale=(Way.RESTART,)), conf=conf), Token(7, 2), 6)
     found = run.spark_conf()
     assert found["spark.cores.max"] == "6"
     assert found["spark.dynamicAllocation.enabled"] == "false"
@@ -246,10 +241,8 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
 
 def test_the_launcher_ships_event_logs_to_an_object_store() -> None:
     """Only there: elsewhere Spark writes the log where it is read."""
-    spec = job()
     for place, told in (("/events", None), ("hdfs://nn:8020/events", None), ("s3a://logs/events", "s3a://logs/events")):
-        application = spec.application.model_copy(update={"event_log_dir": place})
-        args = Submission(spec.model_copy(update={"application": application}), Token(7), 2).submit_args("yarn")
+        args = Submission(with_application(job(), event_log_dir=place), Token(7), 2).submit_args("yarn")
         assert (args[args.index("--event-log") + 1] if "--event-log" in args else None) == told
 
 

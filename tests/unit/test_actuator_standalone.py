@@ -8,15 +8,13 @@ import pytest
 
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.backends.standalone import Standalone
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control import Token
 
 
 def _spec() -> JobSpec:
-    spec = job()
-    places = {"rest_url": "http://master:6066/", "master_ui_url": "http://master:8080"}
-    return spec.model_copy(update={"application": spec.application.model_copy(update=places)})
+    return with_application(job(), rest_url="http://master:6066/", master_ui_url="http://master:8080")
 
 
 def _answering(answer: Any, asked: list[httpx.Request] | None = None) -> Standalone:
@@ -136,8 +134,7 @@ def test_the_drivers_jvm_gets_the_options_of_the_spec() -> None:
     """The worker starts that JVM, so it must know them; those of executors are for the application alone."""
     asked: list[httpx.Request] = []
     conf = {"spark.driver.extraJavaOptions": "-Xss4m -Dx=y", "spark.executor.extraJavaOptions": "-Xss8m"}
-    spec = _spec()
-    spec = spec.model_copy(update={"application": spec.application.model_copy(update={"conf": conf})})
+    spec = with_application(_spec(), conf=conf)
     _answering({"success": True, "submissionId": "d"}, asked).submit(Submission(spec, Token(7), 4))
     properties = json.loads(asked[0].content)["sparkProperties"]
     assert properties["spark.driver.extraJavaOptions"] == "-Xss4m -Dx=y"

@@ -24,7 +24,7 @@ from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.sources import LogSource
 from tests.support.eventlogs import MASTER, recorded, rolling
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.events import snapshot as snapshot_event
 from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.events.dead_letter import DeadLetter
@@ -218,9 +218,8 @@ class World:
 
 def spec(directory: Path, job_id: str = "recorded", *, url: str | None = "http://m:8080") -> JobSpec:
     """Return a job that reads the recorded topic."""
-    base = job(job_id)
-    application = base.application.model_copy(update={"event_log_dir": str(directory), "master_ui_url": url})
-    return base.model_copy(update={"sources": ("rec",), "application": application})
+    reads = job(job_id).model_copy(update={"sources": ("rec",)})
+    return with_application(reads, event_log_dir=str(directory), master_ui_url=url)
 
 
 def test_one_snapshot_per_job_and_interval(tmp_path: Path) -> None:
@@ -255,11 +254,9 @@ def test_a_job_in_its_first_batch_has_a_lag(tmp_path: Path) -> None:
     begins = tmp_path / "ck" / "sources" / "0" / "0"
     begins.parent.mkdir(parents=True)
     begins.write_bytes(b'\0v1\n{"rec":{"0":7,"1":8,"2":9,"3":0}}')
-    base = spec(tmp_path)
-    application = base.application.model_copy(update={"checkpoint_location": str(tmp_path / "ck")})
 
     async def play() -> MetricSnapshot:
-        world = World(base.model_copy(update={"application": application}))
+        world = World(with_application(spec(tmp_path), checkpoint_location=str(tmp_path / "ck")))
         await world.begin()
         await world.turn(0)
         return (await world.snapshots(1))[0]
@@ -363,10 +360,8 @@ def test_logs_in_hdfs_are_followed_and_missed(tmp_path: Path, caplog: pytest.Log
         files = {"hdfs://nn:8020": {"url": hdfs.url, "timeout_seconds": 0.1}}
 
         async def play() -> list[MetricSnapshot]:
-            there = spec(tmp_path).application.model_copy(update={"event_log_dir": "hdfs://nn:8020/logs"})
-            lost = there.model_copy(update={"event_log_dir": "hdfs:///logs"})
-            elsewhere = spec(tmp_path).model_copy(update={"application": there})
-            nowhere = spec(tmp_path, "other").model_copy(update={"application": lost})
+            elsewhere = with_application(spec(tmp_path), event_log_dir="hdfs://nn:8020/logs")
+            nowhere = with_application(spec(tmp_path, "other"), event_log_dir="hdfs:///logs")
             world = World(elsewhere, nowhere, files=files)
             await world.begin()
             await world.turn(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.collector.checkpoint import checkpoint_offsets
+from tests.support.events import with_application
 from tests.unit.test_collector_app import World, spec
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
@@ -85,9 +86,8 @@ def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: 
 
     def sleeper(job_id: str, location: Path) -> JobSpec:
         made = spec(tmp_path / "logs", job_id)
-        application = made.application.model_copy(update={"checkpoint_location": str(location)})
         scaling = made.scaling.model_copy(update={"min_parallelism": 0})
-        return made.model_copy(update={"application": application, "scaling": scaling})
+        return with_application(made.model_copy(update={"scaling": scaling}), checkpoint_location=str(location))
 
     async def play() -> list[MetricSnapshot]:
         world = World(sleeper("sleeper", tmp_path / "checkpoint"), sleeper("other", tmp_path / "broken"))

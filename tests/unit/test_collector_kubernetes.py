@@ -18,7 +18,7 @@ from services.collector.snapshots import SourceAnswers, snapshot
 from services.collector.sources import KafkaAnswer
 from services.collector.yarn import YarnClusters
 from tests.support.clusters import on_kubernetes
-from tests.support.events import START, job
+from tests.support.events import START, job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, Part
@@ -97,12 +97,11 @@ def test_slots_are_those_in_use_and_those_that_fit(cluster: Cluster) -> None:
 
 def test_the_size_of_an_executor_decides(cluster: Cluster) -> None:
     """What one slot requests follows from the job's settings, by Spark's rules."""
-    asks_less = SPEC.application.model_copy(update={"conf": {"spark.kubernetes.executor.request.cores": "100m"}})
-    assert cluster.view(SPEC.model_copy(update={"application": asks_less})).slots_total == 2 + 7  # by memory
+    cores = "spark.kubernetes.executor.request.cores"
+    assert cluster.view(with_application(SPEC, conf={cores: "100m"})).slots_total == 2 + 7  # by memory
     two = on_kubernetes(job("rates", executor_cores=2, min_parallelism=2))
     assert cluster.view(two).slots_total == 2 * 2 + 6
-    broken = SPEC.application.model_copy(update={"conf": {"spark.kubernetes.executor.request.cores": "many"}})
-    assert cluster.view(SPEC.model_copy(update={"application": broken})).slots_total is None
+    assert cluster.view(with_application(SPEC, conf={cores: "many"})).slots_total is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from services.collector.master import App, MasterView
 from services.collector.offsets import TopicOffsets
 from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
 from services.collector.sources import KafkaAnswer
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import (
     ClusterState,
@@ -67,9 +67,7 @@ WARM = replace(IDLE, app_id="app-2", started_at=T, query_seen=False, query_activ
 
 def spec(*, master: bool = True) -> JobSpec:
     """Return a job with or without a master."""
-    base = job()
-    url = "http://m:8080" if master else None
-    return base.model_copy(update={"application": base.application.model_copy(update={"master_ui_url": url})})
+    return with_application(job(), master_ui_url="http://m:8080" if master else None)
 
 
 def app(app_id: str = "app-1", *, name: str = "rates", state: str = "RUNNING", cores: int = 4, at: datetime = T) -> App:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine import step
-from tests.support.events import START, job, observed, result, steady
+from tests.support.events import START, job, observed, result, steady, with_application
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
@@ -21,9 +21,8 @@ OLD = job(version=1)
 
 def changed(version: int = 2, rescale: tuple[Way, ...] | None = None, **scaling: Any) -> JobSpec:
     """Return a newer spec whose executors have more memory."""
-    spec = job(version=version, **scaling)
-    update = {"executor_memory_mb": 1024 + version, "rescale": rescale}
-    return spec.model_copy(update={"application": spec.application.model_copy(update=update)})
+    spec = job(version=version, rescale=rescale, **scaling)
+    return with_application(spec, executor_memory_mb=1024 + version)
 
 
 class Run:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cases import AT, case, decide
 from tests.support.engine import step
-from tests.support.events import batch, job, observed, result, snapshot, steady
+from tests.support.events import batch, job, observed, result, snapshot, steady, with_application
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost, Shortfall
 from tidegate.engine.guards.timing import Cooldown, Stabilization
 from tidegate.engine.plan import plan_for
@@ -62,9 +62,8 @@ def test_the_first_possible_way_is_named() -> None:
     """In place by default; else what the spec puts first; a job inside its driver has no executors to change."""
     assert way_to(case(), 8) is Way.IN_PLACE
     assert way_to(case(spec=job(rescale=(Way.RESTART, Way.IN_PLACE))), 8) is Way.RESTART
-    spec = job()
-    local = spec.application.model_copy(update={"backend": "local", "master": "local[4]"})
-    assert way_to(case(spec=spec.model_copy(update={"application": local})), 8) is Way.HANDOVER
+    local = with_application(job(), backend="local", master="local[4]")
+    assert way_to(case(spec=local), 8) is Way.HANDOVER
 
 
 @pytest.mark.parametrize(("left", "way"), [(None, Way.HANDOVER), (90.0, Way.HANDOVER), (91.0, Way.RESTART)])
@@ -228,17 +227,15 @@ def test_another_location_or_another_run_opens_the_ways_again() -> None:
     """A new version of the spec alone does not: the checkpoint would still be lost."""
     spec = job(rescale=(Way.RESTART,), version=2)
     assert decide(spec, overloaded(first=1), state=elsewhere())[1].command is None
-    moved = spec.application.model_copy(update={"checkpoint_location": "/elsewhere"})
-    moved_spec = spec.model_copy(update={"application": moved})
-    assert decide(moved_spec, overloaded(first=1), state=elsewhere())[1].command is not None
+    moved = with_application(spec, checkpoint_location="/elsewhere")
+    assert decide(moved, overloaded(first=1), state=elsewhere())[1].command is not None
     assert decide(spec, overloaded(first=1, incarnation="app-2"), state=elsewhere())[1].command is not None
 
 
 def test_a_spec_may_leave_no_way() -> None:
     """A job inside its driver whose spec allows only changes in place keeps its size, and the decision says so."""
-    spec = job(rescale=(Way.IN_PLACE,))
-    local = spec.application.model_copy(update={"backend": "local", "master": "local[4]"})
-    _, decision = decide(spec.model_copy(update={"application": local}), overloaded())
+    spec = with_application(job(rescale=(Way.IN_PLACE,)), backend="local", master="local[4]")
+    _, decision = decide(spec, overloaded())
     assert decision.command is None
     assert decision.trail[-1].code == "NO_WAY"
 

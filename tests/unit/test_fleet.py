@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.events import START, job, result, snapshot
+from tests.support.events import START, job, result, snapshot, with_application
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
 from tidegate.events.decision import Keyframe, Status
@@ -234,7 +234,7 @@ def test_the_next_version_says_who_asked_for_it_and_only_that_one() -> None:
 def test_a_job_keeps_its_cluster_while_it_is_meant_to_run() -> None:
     """The refusal names the fields with both values, and what to do; a job that is to stop, or is new, may move."""
     here, elsewhere = job(), {"backend": "yarn", "master": "yarn", "rest_url": "http://elsewhere:8088"}
-    there = here.model_copy(update={"application": here.application.model_copy(update=elsewhere)})
+    there = with_application(here, **elsewhere)
     said = refused_move(there, here.model_copy(update={"version": 7}))
     assert said is not None
     assert "application.master: spark://127.0.0.1:7077 -> yarn" in said

@@ -17,7 +17,7 @@ from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from services.collector.kubernetes import ClusterView
 from tests.support.clusters import on_kubernetes
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec, KubernetesPods, Volume
 from tidegate.launcher.control import Control, Token
@@ -46,11 +46,6 @@ def server() -> Iterator[FakeKubernetes]:
         yield server
 
 
-def changed(spec: JobSpec = SPEC, **application: Any) -> JobSpec:
-    """Return the spec with fields of its application changed."""
-    return spec.model_copy(update={"application": spec.application.model_copy(update=application)})
-
-
 def written(spec: JobSpec = SPEC, slots: int = 2) -> dict[str, Any]:
     """Return the spec of a run's SparkApplication."""
     made: dict[str, Any] = spark_application(Submission(spec, Token(7, 2), slots))["spec"]
@@ -77,7 +72,7 @@ def test_the_size_is_the_run_s() -> None:
     assert made["executor"] == {"instances": 3, "cores": 2, "memory": "512m"}
     assert made["sparkConf"]["spark.executor.instances"] == "3"
     assert (made["driver"]["memory"], made["driver"]["coreRequest"]) == ("512m", "1")
-    assert written(changed(conf={"spark.driver.cores": "2"}))["driver"]["coreRequest"] == "2"
+    assert written(with_application(SPEC, conf={"spark.driver.cores": "2"}))["driver"]["coreRequest"] == "2"
     assert made["sparkConf"]["spark.driver.memoryOverheadFactor"] == "0.4"
 
 
@@ -86,8 +81,8 @@ def test_the_pod_is_the_same_either_way() -> None:
     volumes = (Volume(name="data", path="/data", claim="spark"),)
     block: dict[str, Any] = {"volumes": volumes, "driver_template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}
     env = {"env": {"PATTERN": "a$(b)"}}
-    own = driver_pod(Submission(changed(on_kubernetes(job("rates"), **block), **env), Token(7, 2), 2))
-    made = written(changed(on_kubernetes(job("rates"), **block, spark_application={}), **env))
+    own = driver_pod(Submission(with_application(on_kubernetes(job("rates"), **block), **env), Token(7, 2), 2))
+    made = written(with_application(on_kubernetes(job("rates"), **block, spark_application={}), **env))
     template = made["driver"]["template"]
     assert template["metadata"]["labels"].items() <= own["metadata"]["labels"].items()
     assert template["spec"]["volumes"] == own["spec"]["volumes"]
@@ -103,12 +98,12 @@ def test_the_pod_is_the_same_either_way() -> None:
 
 def test_paths_are_those_of_the_pod() -> None:
     """`spark-submit` runs in the operator and must not look there for files; words are left as they are."""
-    spec = changed(jars=("/jobs/a.jar", "s3a://b/c.jar"), py_files=("/jobs/d.zip",), args=("$(HOME)",))
+    spec = with_application(SPEC, jars=("/jobs/a.jar", "s3a://b/c.jar"), py_files=("/jobs/d.zip",), args=("$(HOME)",))
     made = written(spec)
     assert made["deps"] == {"jars": ["local:///jobs/a.jar", "s3a://b/c.jar"], "pyFiles": ["local:///jobs/d.zip"]}
     assert made["arguments"][-1] == "$$(HOME)"
     assert spec.application.script in made["arguments"]
-    scala = written(changed(main_class="com.example.Rates", script="/jobs/rates.jar"))
+    scala = written(with_application(SPEC, main_class="com.example.Rates", script="/jobs/rates.jar"))
     assert scala["deps"] == {"jars": ["local:///jobs/rates.jar"]}
     assert (scala["type"], "mainClass" in scala) == ("Python", False)
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.eventlogs import VERSIONS
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tidegate.cli import doctor
 from tidegate.events.job import JobSpec
 from tidegate.stack.errors import StackError
@@ -48,8 +48,7 @@ def test_an_unknown_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _spec(name: str, url: str) -> JobSpec:
-    spec = job(job_id=name)
-    return spec.model_copy(update={"application": spec.application.model_copy(update={"rest_url": url})})
+    return with_application(job(job_id=name), rest_url=url)
 
 
 def test_the_doctor_names_the_spark_of_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
