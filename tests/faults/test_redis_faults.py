@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from services.decider.reservations import RedisReservations, connect
 from services.decider.settings import DeciderSettings
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
-from tests.support.events import job, result
+from tests.support.events import codes, job, result
 from tests.support.proxy import TcpProxy
 from tidegate.engine.reservations import Answer, Hold
 from tidegate.events.command import ScalingCommand
@@ -55,11 +55,6 @@ def flow(kafka: str, own: Stack) -> Iterator[Flow]:
 def held_at(flow: Flow, key: str) -> dict[str, Any]:
     """Return the value of the cooldown key."""
     return dict(json.loads(str(flow.redis.get(key))))
-
-
-def codes(decision: Decision) -> list[str]:
-    """Return the codes of a decision's reasons."""
-    return [entry.code for entry in decision.trail]
 
 
 def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path) -> None:

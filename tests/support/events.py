@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidegate.events.command import CommandKind, ScalingCommand
-from tidegate.events.decision import Observed
+from tidegate.events.decision import Decision, Observed
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase, result_id
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Part, Pool, SourceOffsets, snapshot_id
@@ -129,6 +129,16 @@ def steady(
 def observed(of: MetricSnapshot, **more: Any) -> Observed:
     """Return what a decider saw a second after the snapshot."""
     return Observed(at=of.observed_at + timedelta(seconds=1), **more)
+
+
+def codes(decision: Decision) -> list[str]:
+    """Return the codes of a decision's reasons, in order."""
+    return [entry.code for entry in decision.trail]
+
+
+def held(decision: Decision) -> bool:
+    """Whether nothing changes."""
+    return decision.command is None and decision.final_parallelism == decision.current_parallelism
 
 
 def result(

@@ -14,7 +14,7 @@ from services.decider.handler import Handler
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
 from services.decider.specs import SpecBook
-from tests.support.events import START, job, result, snapshot, steady
+from tests.support.events import START, codes, job, result, snapshot, steady
 from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView
@@ -139,11 +139,6 @@ class Bench:
 def overloaded(count: int = 7, **more: object) -> list[MetricSnapshot]:
     """Return snapshots of a job that gets twice the load it can process."""
     return steady(count, rate=800, capacity=400, **more)  # type: ignore[arg-type]
-
-
-def codes(decision: Decision) -> list[str]:
-    """Return the codes of a decision's reasons."""
-    return [entry.code for entry in decision.trail]
 
 
 def test_a_command_is_reserved_and_follows_its_decision() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine import step
-from tests.support.events import START, job, observed, result, snapshot, steady
+from tests.support.events import START, codes, job, observed, result, snapshot, steady
 from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.memory import Recorded
 from tidegate.engine.results import take_results
@@ -42,11 +42,6 @@ def run(
 def overloaded(count: int = 8, **more: Any) -> list[MetricSnapshot]:
     """Return a job of 4 slots that can do 400/s and gets 800/s."""
     return steady(count, rate=800, capacity=400, **more)
-
-
-def codes(decision: Decision) -> list[str]:
-    """Return the reason codes of a decision, in order."""
-    return [entry.code for entry in decision.trail]
 
 
 def test_an_overloaded_job_is_scaled_up() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cases import decide
 from tests.support.engine import check_spec, step
-from tests.support.events import job, observed, steady
+from tests.support.events import codes, held, job, observed, steady
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import JobState
@@ -32,16 +32,11 @@ def entry(decision: Decision, code: str) -> str:
     return next(e.sentence for e in decision.trail if e.code == code)
 
 
-def held(decision: Decision) -> bool:
-    """Whether nothing changes."""
-    return decision.final_parallelism == decision.current_parallelism and decision.command is None
-
-
 def test_without_an_objection_the_proposed_size_is_ordered() -> None:
     """The case that the others vary: sixteen slots are proposed and ordered."""
     decision = overloaded(job(), partitions=64)
     assert (decision.proposed_parallelism, decision.final_parallelism) == (16, 16)
-    assert [e.code for e in decision.trail] == ["CAPACITY_TOO_LOW"]
+    assert codes(decision) == ["CAPACITY_TOO_LOW"]
 
 
 def test_stale_measurements_are_not_acted_on() -> None:

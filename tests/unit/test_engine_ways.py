@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cases import AT, case, decide
 from tests.support.engine import step
-from tests.support.events import batch, job, observed, result, snapshot, steady, with_application
+from tests.support.events import batch, codes, job, observed, result, snapshot, steady, with_application
 from tidegate.engine.costs import COSTS_KEPT, MeasuredCost, Shortfall
 from tidegate.engine.guards.timing import Cooldown, Stabilization
 from tidegate.engine.plan import plan_for
@@ -339,7 +339,7 @@ def test_growth_in_place_does_not_wait_for_a_new_run_to_settle(way: Way, waits: 
     """A job that starts with a backlog may grow after a quarter of the time, if nothing stops for it."""
     _, decision = decide(job(rescale=(way,), guards={"stabilization": {"seconds": 100}}), overloaded())
     assert (decision.command is None) is waits
-    assert ("STABILIZING" in [entry.code for entry in decision.trail]) is waits
+    assert ("STABILIZING" in codes(decision)) is waits
 
 
 def test_redis_holds_every_way_off() -> None:

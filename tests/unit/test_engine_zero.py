@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.support.engine import OURS, step
-from tests.support.events import START, job, observed, result, snapshot, steady
+from tests.support.events import START, codes, job, observed, result, snapshot, steady
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.costs import ChangeMemory, ClosedWay
 from tidegate.engine.engine import Engine
@@ -302,7 +302,7 @@ def test_a_stop_for_silence_passes_the_guards_of_any_change(scaling: dict[str, A
     for _ in range(20):
         decision = stage.tick()
         assert decision.command is None
-    assert [entry.code for entry in decision.trail][-2:] == ["SILENCE", code]
+    assert codes(decision)[-2:] == ["SILENCE", code]
 
 
 def test_the_cooldown_keeps_a_stop_away_from_the_start_before_it() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import tidegate.engine.plan
 from tests.support.cases import AT, case, decide, evidence
-from tests.support.events import START, batch, job, snapshot, steady
+from tests.support.events import START, batch, codes, held, job, snapshot, steady
 from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.guards.worth import RestartBudget
@@ -164,11 +164,6 @@ def elsewhere() -> JobState:
         ClosedWay(way, CHECKPOINT_ELSEWHERE, int(AT) - 900, "app-1", location) for way in (Way.HANDOVER, Way.RESTART)
     ]
     return JobState(incarnation="app-1", parallelism=4, spec_version=1, changes=ChangeMemory(closed=tuple(closed)))
-
-
-def held(decision: Decision) -> bool:
-    """Whether nothing changes."""
-    return decision.command is None and decision.final_parallelism == decision.current_parallelism
 
 
 def at_most(size: int) -> Callable[[Decision], bool]:
@@ -437,7 +432,7 @@ ROWS = [
     Row(
         "stop_deadline",
         lambda: growth(job(rescale=(Way.RESTART,)), last={"batches": (batch(6, 6, 4000, 420.0),)}),
-        lambda decision: "BATCH_OUTLASTS_STOP" in [entry.code for entry in decision.trail],
+        lambda decision: "BATCH_OUTLASTS_STOP" in codes(decision),
         "BATCH_OUTLASTS_STOP",
         "a micro-batch lasts 78 s and a stop waits 60 s at most, so the restart breaks the running batch, "
         "and it runs again",
@@ -785,7 +780,7 @@ def test_a_job_tidegate_may_not_touch_is_not_stopped(mode: Mode) -> None:
         1001 * GB, spec=job(mode=mode, guards=guards(state_size={"target_gb_per_executor": 1000.0}))
     )
     assert decision.command is None
-    assert "STATE_OVER_SOFT_LIMIT" in [entry.code for entry in decision.trail]
+    assert "STATE_OVER_SOFT_LIMIT" in codes(decision)
 
 
 def test_orders_of_yesterday_are_forgotten() -> None:
