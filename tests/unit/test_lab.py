@@ -22,7 +22,7 @@ from tidegate.lab.oracle import oracle
 from tidegate.lab.reservations import MemoryReservations
 from tidegate.lab.score import Parts, Prices, score
 from tidegate.lab.simulate import Scenario, TopicPlan, simulate
-from tidegate.lab.suite import ORACLE, CellResult, UnknownName, cells, run, run_all
+from tidegate.lab.suite import ORACLE, CellResult, UnknownName, cells, run, spread
 from tidegate.lab.table import against_oracle, detail, summary
 from tidegate.lab.tunings import Tuning, tunings
 from tidegate.twin.load import Load
@@ -152,7 +152,7 @@ def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
     todo = cells(["flip271"], ["step"], ways=(Way.RESTART,), seconds=1800.0)
     assert [cell.policy for cell in todo if not cell.tuned] == [ORACLE, "flip271"]
     here = [run(cell) for cell in todo]
-    there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
+    there = sorted(spread(run, todo, processes=2), key=lambda row: todo.index(row.cell))
     assert [row.score for row in here] == [row.score for row in there]
     assert against_oracle(here)["step", ORACLE] == 1.0
     console = Console(width=200, file=StringIO())

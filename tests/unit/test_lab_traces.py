@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tidegate.lab.__main__ import app as lab_app
 from tidegate.lab.jobs import lab_model, lab_peak, spec_for
-from tidegate.lab.suite import ORACLE, UnknownName, cells, run, run_all, trace_loads
+from tidegate.lab.suite import ORACLE, UnknownName, cells, run, spread, trace_loads
 from tidegate.lab.traces import Playback, read_trace
 from tidegate.twin.load import BadLoad, Load
 
@@ -87,7 +87,7 @@ def test_a_trace_is_a_workload_scored_the_same_in_any_process(tmp_path: Path) ->
     assert {cell.workload for cell in todo} == {"hill"}
     assert {cell.seconds for cell in todo} == {3600.0}
     here = [run(cell) for cell in todo]
-    there = sorted(run_all(todo, processes=2), key=lambda row: todo.index(row.cell))
+    there = sorted(spread(run, todo, processes=2), key=lambda row: todo.index(row.cell))
     assert [row.score for row in here] == [row.score for row in there]
     assert max(here[0].curve.rate) == pytest.approx(lab_peak(lab_model(), spec_for(lab_model())), rel=0.03)
     assert {cell.workload for cell in cells(["flip271"], ["step"], traces=traces)} == {"step", "hill"}

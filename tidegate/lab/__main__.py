@@ -28,7 +28,7 @@ from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.matrix import draw_curves, draw_scores
 from tidegate.lab.options import EVERY_WAY, Processes, Since, Speed, Ways, refused
 from tidegate.lab.pairs import INTERVAL_SECONDS, OBJECTIVE_SECONDS, Pair, PairSet, pairs
-from tidegate.lab.suite import SECONDS, Cell, CellResult, UnknownName, cells, run_all, spread, trace_loads, ways_of
+from tidegate.lab.suite import SECONDS, Cell, CellResult, UnknownName, cells, run, spread, trace_loads, ways_of
 from tidegate.lab.table import as_json, detail, summary
 from tidegate.lab.traces import Playback
 from tidegate.lab.trials import figures, settings, trials_table
@@ -155,7 +155,7 @@ def _run_scenarios(policies: list[str] | None, processes: int | None) -> None:
 def _run_suite(todo: list[Cell], processes: int | None) -> list[CellResult]:
     """Run policies on readable workloads and traces; print their scores."""
     found = _all_of(
-        run_all(todo, processes=processes),
+        spread(run, todo, processes=processes),
         len(todo),
         "simulating",
         lambda row: f"{row.cell.workload} · {row.cell.label}",

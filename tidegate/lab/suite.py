@@ -144,11 +144,6 @@ def _row(cell: Cell, scenario: Scenario, recording: JobRecording, found: Score) 
     return CellResult(cell, found, line, moments)
 
 
-def run_all(todo: Sequence[Cell], *, processes: int | None = None) -> Iterator[CellResult]:
-    """Yield results as they finish, from `processes` processes (None: one per core, at most 2)."""
-    return spread(run, todo, processes=processes)
-
-
 def spread(work: Callable[[T], R], todo: Sequence[T], *, processes: int | None = None) -> Iterator[R]:
     """Yield `work` of each item as it finishes, from `processes` processes (None: one per core, at most 2)."""
     count = min(2, os.cpu_count() or 1) if processes is None else processes
