@@ -21,7 +21,8 @@ class RunFacts:
 
     def __init__(self, control: Control, token: Token, parallelism: int, *, hands_over: bool) -> None:
         self._control = control
-        self._token = token
+        self.token = token
+        """The run that this driver is."""
         self._lock = threading.Lock()
         # a pod is told its id; a standalone worker starts a driver in a folder named after its id
         told, driver = os.environ.get(SUBMISSION_ID), _DRIVER_DIR.search(str(Path.cwd()))
@@ -37,11 +38,6 @@ class RunFacts:
             "arrived_at": utc_now(),
         }
 
-    @property
-    def token(self) -> Token:
-        """The run that this driver is."""
-        return self._token
-
     def get(self, name: str) -> Any:
         """Return a fact; None if it is not known."""
         return self._facts.get(name)
@@ -50,7 +46,7 @@ class RunFacts:
         """Add facts, and write all of them."""
         with self._lock:
             known = self._facts | facts
-            self._control.write_running(self._token, known)
+            self._control.write_running(self.token, known)
             self._facts = known
 
     def adopt(self, token: Token) -> None:
@@ -59,7 +55,7 @@ class RunFacts:
             known = {name: fact for name, fact in self._facts.items() if name != "idle_at"}
             known |= {"epoch": token.epoch, "run": token.run}
             self._control.write_running(token, known)
-            self._facts, self._token = known, token
+            self._facts, self.token = known, token
 
 
 def _process_id(pid: int) -> str:

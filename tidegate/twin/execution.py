@@ -29,21 +29,17 @@ class Execution:
         self.done = False
         self.due_at = math.inf
         """When the execution itself must act next, such as at a deadline."""
+        self.phase: Phase | None = None
+        """The newest phase."""
         self.attempt = 1
         self.size = command.to_parallelism
         self.details: dict[str, Scalar] = {"twin": True}
         self._epoch = epoch
         self._report = report
-        self._phase: Phase | None = None
         self._ordered_at = 0.0
         self._last_commit_at: float | None = None
         """When the last batch before the change was committed."""
         self._usual_wait = 0.0
-
-    @property
-    def phase(self) -> Phase | None:
-        """The newest phase."""
-        return self._phase
 
     def accept(self, at: float) -> None:
         """Accept the command and begin."""
@@ -106,7 +102,7 @@ class Execution:
 
     def emit(self, phase: Phase, at: float, **more: object) -> None:
         """Emit the result of a phase."""
-        self._phase = phase
+        self.phase = phase
         command = self.command
         named = command.kind is CommandKind.RESCALE and phase not in (Phase.ACCEPTED, Phase.REJECTED)
         self._report(

@@ -112,7 +112,8 @@ class StartDeadline:
         self._first_batch = first_batch
         self._sign_at = now - elapsed
         self._submitted_at = now - elapsed
-        self._seen = StartProgress()
+        self.progress = StartProgress()
+        """What was seen last."""
         self.most_seconds = math.inf
         """How long the start may take in all."""
         if limited:
@@ -122,16 +123,11 @@ class StartDeadline:
                 else start_deadline + first_batch * _EXPECTATION_FACTOR
             )
 
-    @property
-    def progress(self) -> StartProgress:
-        """What was seen last."""
-        return self._seen
-
     def see(self, progress: StartProgress, now: float) -> str | None:
         """Take note of a run's progress; return why waiting any longer is pointless, or None."""
-        if progress.sign != self._seen.sign:
+        if progress.sign != self.progress.sign:
             self._sign_at = now
-        self._seen = progress
+        self.progress = progress
         quiet = self._quiet + (self._first_batch or 0.0) * (progress.batches > 0)
         if now - self._sign_at > quiet:
             return (
