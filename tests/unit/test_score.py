@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.support.events import result
@@ -19,7 +21,7 @@ MODEL = JobModel("job", ("in",), (StageModel("map", 0.01),), overhead_seconds=0.
 SHARES = even(16)
 
 
-def _recording(points: list[tuple[float, float, int, int, bool]]) -> JobRecording:
+def _recording(points: list[tuple[float, float, float, int, bool]]) -> JobRecording:
     """Return a recording of (rate over the last minute, age, slots, running) one minute apart, with a commit each."""
     ticks, commits, arrived, core = [], [], 0.0, 0.0
     for at, rate, age, slots, running in points:
@@ -58,6 +60,13 @@ def test_late_is_the_time_in_which_the_oldest_record_is_older_than_the_objective
     assert found.worst_age_seconds == pytest.approx(130.0)
     assert found.violated_seconds == pytest.approx(15.0 + 60.0)
     assert found.violated_share == pytest.approx(75 / 120)
+
+
+def test_where_no_record_waits_the_oldest_has_no_age() -> None:
+    """A job without arrivals commits while nothing waits: the oldest record is 0 s old, not minus infinity."""
+    recording = _recording([(0, 0.0, -math.inf, 4, True), (60, 0.0, -math.inf, 4, True)])
+    found = score(MODEL, spec_for(MODEL), SHARES, recording)
+    assert (found.worst_age_seconds, found.violated_seconds) == (0.0, 0.0)
 
 
 def test_the_cost_adds_slots_violations_and_changes_of_size() -> None:

@@ -198,7 +198,7 @@ def score(
         over_share=over_time / length,
         jitter=(_moved(sizes_held) - _moved(line.demand)) / length * 60.0,
         violated_seconds=violated,
-        worst_age_seconds=max((at - oldest for at, oldest in recording.commits), default=0.0),
+        worst_age_seconds=max((0.0, *(at - oldest for at, oldest in recording.commits))),  # below 0: no record waits
         core_seconds=core_seconds,
         restarts=ways[Way.RESTART],
         handovers=ways[Way.HANDOVER],
