@@ -218,6 +218,13 @@ def test_an_audit_of_nothing_is_refused(session: Any, tmp_path: Path) -> None:
         audit(session, of_recording(session, recording))
 
 
+def test_an_audit_of_a_job_without_events_is_refused(session: Any, tmp_path: Path) -> None:
+    """A job whose name is wrong is an error, not a pass."""
+    recording, _ = write_audited(tmp_path, [audited_job("one", 2)])
+    with pytest.raises(CannotAudit, match="no events of job 'other'"):
+        audit(session, of_recording(session, recording), job="other")
+
+
 def only(*names: str) -> list[AuditCheck]:
     """Return the checks whose names begin so."""
     return [check for check in all_checks() if check.name.startswith(names)]

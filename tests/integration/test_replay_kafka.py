@@ -243,6 +243,13 @@ def recomputed_by_command(directory: Path, code: int) -> str:
     return ran.output
 
 
+def test_a_job_without_decisions_is_not_recomputed(session: Any, tmp_path: Path) -> None:
+    """A job whose name is wrong is an error, not `identical 0/0`."""
+    write_history(tmp_path / "rec")
+    with pytest.raises(CannotRecompute, match="no decisions of job 'other'"):
+        recompute(directory=tmp_path / "rec", job="other", spark=session)
+
+
 def test_recompute_needs_exactly_one_source() -> None:
     """Neither or both of broker and recording are rejected before Spark starts."""
     with pytest.raises(CannotRecompute, match="either"):

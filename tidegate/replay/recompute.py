@@ -114,7 +114,7 @@ def recompute(
         spark: a session to use, which keeps running.
 
     Raises:
-        CannotRecompute: there is nothing to read, or Spark cannot read it.
+        CannotRecompute: there is nothing to read, or nothing of the job, or Spark cannot read it.
     """
     if (bootstrap_servers is None) == (directory is None):
         raise CannotRecompute("give either bootstrap servers or the directory of a recording")
@@ -130,6 +130,8 @@ def recompute(
             tallies = verify(session, records, job)
         except Exception as error:
             raise _explained(error) from error
+        if job is not None and not tallies:
+            raise CannotRecompute(f"there are no decisions of job {job!r} to recompute")
         tallies.sort(key=lambda tally: tally.job_id)
         return RecomputeResult(tuple(tallies), time.monotonic() - started, tuple(harm))
     finally:

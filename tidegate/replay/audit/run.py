@@ -16,7 +16,7 @@ from tidegate.replay.audit.checks import AuditCheck, Need, Severity, all_checks
 from tidegate.replay.audit.history import JobHistory, histories
 from tidegate.replay.audit.ledger import RedisContents, create_ledger
 from tidegate.replay.audit.records import AuditRecords
-from tidegate.replay.audit.views import create_views
+from tidegate.replay.audit.views import EVENTS, create_views
 from tidegate.replay.cut import logged_runs
 from tidegate.replay.source import spark_said
 
@@ -127,7 +127,7 @@ def audit(
         on_progress: called with what is done next, how many steps are done, and how many there are.
 
     Raises:
-        CannotAudit: there are no records, or Spark cannot read them.
+        CannotAudit: there are no records, or none of the job, or Spark cannot read them.
     """
     started = time.monotonic()
     wanted = [
@@ -208,6 +208,8 @@ def _prepare(
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_long else "NO_CODEGEN")
     spark.conf.set("spark.sql.adaptive.enabled", is_long)
     create_views(spark, records, facts.unreadable(spark, records.frame), job)
+    if job is not None and all(spark.table(view).isEmpty() for view in EVENTS):
+        raise CannotAudit(f"{records.name}: there are no events of job {job!r} to audit")
     facts.create_specs(spark, job)
     facts.create_files(spark, records)
     given = []

@@ -63,6 +63,8 @@ TYPED = {
     ),
 }
 """By view: the fields of its events, and the columns made of them."""
+EVENTS = tuple(view for view in TYPED if view != "letters")
+"""The views of events, which say what job they are of."""
 TOPIC_OF = {"letters": "dead-letters"}
 
 TRIMMED = "INTERVAL 1 MINUTE"
@@ -102,7 +104,7 @@ def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFra
             ) WHERE event IS NOT NULL
             """  # noqa: S608  (only constants of this module)
         )
-        if job is not None and view != "letters":
+        if job is not None and view in EVENTS:
             typed = typed.where(typed.job_id == job)
         create_table(view, typed.coalesce(partitions))  # a task costs more than a few records
     _kept(spark)
