@@ -15,8 +15,11 @@ from tidegate.events.decision import decision_id
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, result_id
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
+from tidegate.replay.files import BadRecording
+from tidegate.replay.publish import publish
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec
 from tidegate.replay.schedule import schedule
+from tidegate.runtime.settings import ServiceSettings
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -57,6 +60,14 @@ def test_without_the_whole_only_snapshots_go_out(tmp_path: Path) -> None:
     assert {d.topic.suffix for d in schedule(tmp_path / "rec")} == {"snapshots"}
     assert len(schedule(tmp_path / "rec", whole=True, job="rates")) > ENDS
     assert schedule(tmp_path / "rec", whole=True, job="other") == []
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+def test_a_job_without_records_is_refused(tmp_path: Path, rebase: bool) -> None:
+    """A job whose name is wrong is an error that names it."""
+    write_history(tmp_path / "rec")
+    with pytest.raises(BadRecording, match="nothing to publish of job 'other'"):
+        publish(ServiceSettings(bootstrap_servers="127.0.0.1:1"), tmp_path / "rec", job="other", rebase=rebase)
 
 
 def test_a_moved_result_names_the_command_on_the_moved_snapshot(tmp_path: Path) -> None:

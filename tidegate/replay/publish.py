@@ -18,7 +18,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import COMMANDS, JOBS, RESULTS, SNAPSHOTS, Topic
-from tidegate.replay.files import read
+from tidegate.replay.files import BadRecording, read
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec, shift_to_now
 from tidegate.replay.schedule import Departure, Republished, readable, schedule
 from tidegate.runtime.kafka import Publisher, kept_ms
@@ -73,11 +73,13 @@ def publish(
         on_progress: called with the records sent and the records in all, now and then.
 
     Raises:
-        BadRecording: the recording cannot be used.
+        BadRecording: the recording cannot be used, or nothing in it is to be published.
         TooOld: a topic does not keep records of this age; nothing was published.
         NotDelivered: the broker did not acknowledge everything.
     """
     departures = schedule(directory, job=job, whole=whole)
+    if not departures:
+        raise BadRecording(f"{directory}: nothing to publish" + (f" of job {job!r}" if job else ""))
     shift, recorded = 0, len(departures)
     if rebase:
         shift, move = mover(directory, departures, speed)
