@@ -21,13 +21,14 @@ from tests.support.events import job
 from tests.support.sample_events import sample_events
 from tidegate.cli import app
 from tidegate.cli.connect import instant_of
-from tidegate.cli.problems import Problem
+from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
 from tidegate.engine import decide
 from tidegate.events.job import ManualScale, Mode, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
 from tidegate.operate import differences
+from tidegate.replay.source import NoSpark, start_session
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
@@ -285,3 +286,17 @@ def test_backtest_ignores_no_option_that_does_not_fit(words: list[str]) -> None:
     ran = CliRunner().invoke(app, ["backtest", *words])
     assert ran.exit_code == 2
     assert ran.stderr.startswith(f"error: {words[1]}: ")
+
+
+def test_a_spark_that_does_not_start_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that Spark does not know, or that does not answer, is named with what Spark says."""
+
+    def refuse(_builder: object) -> None:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.")
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", refuse)
+    with pytest.raises(NoSpark) as caught:
+        start_session("foo://bar")
+    problem = problem_of(caught.value)
+    assert problem is not None
+    assert "the master foo://bar: [JAVA_GATEWAY_EXITED]" in str(problem)

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.interrupts import interruptible
 from tidegate.operate import SpecRefused
+from tidegate.replay.source import NoSpark
 from tidegate.runtime.kafka import TopicsDoNotFit
 from tidegate.runtime.producer import NotDelivered
 from tidegate.stack import StackError
@@ -60,7 +61,7 @@ def problem_of(error: BaseException) -> Problem | None:
             )
         case KafkaException():
             return Problem(f"Kafka: {error.args[0].str()}", "`tidegate doctor` checks the broker")
-        case StackError() | SpecRefused():
+        case StackError() | SpecRefused() | NoSpark():
             return Problem(str(error))
         case ValidationError():
             first = error.errors(include_url=False)[0]

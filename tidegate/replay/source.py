@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
+class NoSpark(RuntimeError):
+    """Spark does not start; the text says where, and why."""
+
+
 def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> SparkSession:
-    """Return a Spark session for recomputing."""
+    """Return a Spark session for recomputing. Raises `NoSpark`."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  (takes seconds to import)
 
     builder = (
@@ -42,7 +46,11 @@ def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> 
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
-    session: SparkSession = builder.getOrCreate()
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        said = spark_said(error).rstrip(".")
+        raise NoSpark(f"Spark does not start on the master {master}: {said}. It may have said more above") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
