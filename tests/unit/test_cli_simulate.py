@@ -58,6 +58,18 @@ def test_simulate_compares_policies_and_says_what_a_month_costs(tmp_path: Path) 
     assert isinstance(refused.exception, Problem)
 
 
+def test_with_prices_the_cheapest_policy_is_the_one_that_costs_the_least_money(tmp_path: Path) -> None:
+    """Where lateness costs next to nothing, the policy with the fewest slots comes first, however late it is."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC + "  prices: {currency: EUR, slot_hour: 1.0, late_minute: 0.001}\n")
+    options = ["--spec", str(spec), "--load", "step", "--hours", "0.5", "--policy", "hpa", "--policy", "threshold"]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line for line in result.stdout.splitlines()}
+    months = [float(rows[policy].split(" EUR")[0].split()[-1].replace(",", "")) for policy in list(rows)[1:]]
+    assert months == sorted(months)
+
+
 def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
     """A CSV trace is the load; recorded snapshots, not the given figures, calibrate the twin."""
     spec, trace, seen = tmp_path / "job.yaml", tmp_path / "load.csv", tmp_path / "seen.ndjson"

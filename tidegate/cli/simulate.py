@@ -154,9 +154,13 @@ def _load(name: str, able: float, play: Playback) -> Load:
 
 def _compare(jobs: Sequence[JobSpec], scores: Sequence[Score]) -> None:
     """Print the score of each policy, the cheapest first, and what a month would cost if the job has prices."""
+    prices = jobs[0].scaling.prices  # of all: only their policies differ
+
+    def price(found: Score) -> float:
+        return found.cost if prices is None else monthly_bill(prices, found).total
+
     rows = []
-    for job, found in sorted(zip(jobs, scores, strict=True), key=lambda pair: pair[1].cost):
-        prices = job.scaling.prices
+    for job, found in sorted(zip(jobs, scores, strict=True), key=lambda pair: price(pair[1])):
         row = (
             job.scaling.policy,
             f"{found.violated_seconds:.0f} s",
@@ -165,7 +169,7 @@ def _compare(jobs: Sequence[JobSpec], scores: Sequence[Score]) -> None:
             f"{found.cost:.0f}",
         )
         rows.append((*row, bill_in_words(monthly_bill(prices, found))) if prices is not None else row)
-    month = ("a month",) if jobs[0].scaling.prices is not None else ()
+    month = ("a month",) if prices is not None else ()
     columns = ("policy", "late", "core-seconds", "changes of size", "cost", *month)
     stdout().print(table("Policies", columns, rows, right=("late", "core-seconds", "cost")))
 
