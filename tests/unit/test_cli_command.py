@@ -300,3 +300,12 @@ def test_a_spark_that_does_not_start_is_an_error_of_one_line(monkeypatch: pytest
     problem = problem_of(caught.value)
     assert problem is not None
     assert "the master foo://bar: [JAVA_GATEWAY_EXITED]" in str(problem)
+
+
+def test_the_two_tables_of_a_backtest_are_told_apart_in_a_pipe(tmp_path: Path) -> None:
+    """They have the same columns and rows, so each has its title above it."""
+    load = tmp_path / "load.csv"
+    load.write_text("seconds,records_per_second\n0,1\n600,2\n", "utf-8")
+    ran = CliRunner().invoke(app, ["backtest", str(load), "--trials", "0"])
+    kept, whole = (ran.stdout.index(f"\n{title}:\n") for title in ("On the part kept back", "On all of it"))
+    assert kept < whole

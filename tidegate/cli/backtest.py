@@ -258,7 +258,8 @@ def _show(report: JobReport) -> None:
     out.print()
     for title, kept in (("On the part kept back", True), ("On all of it", False)):
         rows = told.result_rows(report, kept=kept)
-        out.print(table(title, told.RESULT_COLUMNS, rows, right=told.RESULT_COLUMNS[1:]))
+        out.print(f"{title}:")  # also in a pipe, where tables have no title: the two tables look alike
+        out.print(table("", told.RESULT_COLUMNS, rows, right=told.RESULT_COLUMNS[1:]))
         out.print()
     out.print(told.options_in_words(report), markup=False)
     if report.found.matters:
