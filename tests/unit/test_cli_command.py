@@ -309,3 +309,11 @@ def test_the_two_tables_of_a_backtest_are_told_apart_in_a_pipe(tmp_path: Path) -
     ran = CliRunner().invoke(app, ["backtest", str(load), "--trials", "0"])
     kept, whole = (ran.stdout.index(f"\n{title}:\n") for title in ("On the part kept back", "On all of it"))
     assert kept < whole
+
+
+@pytest.mark.parametrize("command", ["priors", "what-if"])
+def test_a_time_with_a_recording_is_refused(command: str) -> None:
+    """A recording is read whole: `--since` with `--from` would change nothing, and says so."""
+    ran = CliRunner().invoke(app, [command, "rates", "--from", "noon", "--since", "1h"])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: --since is for the topics; what --from names is read whole")

@@ -102,7 +102,7 @@ def test_a_job_that_has_changed_its_size_is_like_any_other() -> None:
 
 def test_a_job_without_a_state_is_named() -> None:
     """The message says which job, where, and what to do."""
-    with pytest.raises(Problem, match="the past hold no state of clicks") as caught:
+    with pytest.raises(Problem, match="no state of clicks in the past") as caught:
         prior_of([SPEC.job_id, "clicks"], past(), "the past")
     assert "--since" in caught.value.hint
 

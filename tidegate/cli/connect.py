@@ -118,3 +118,12 @@ def instant_of(since: str | None, name: str = "--since") -> datetime | None:
             "write 90s, 10m, 2h, 1d, or an instant with its offset such as 2026-01-31T12:00:00Z",
         )
     return instant
+
+
+def refuse_since(since: str | None) -> None:
+    """Raise `Problem` if a time is given for a recording or an archive."""
+    if since is not None:
+        raise Problem(
+            "--since is for the topics; what --from names is read whole",
+            "leave one of them out; `tidegate archive export` takes some days of an archive",
+        )

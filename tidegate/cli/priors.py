@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
+from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded
 from tidegate.client import ClientSettings, received, skip
@@ -50,6 +50,7 @@ def priors(
     Example:  tidegate priors rates clicks --yaml
     """
     if source is not None:
+        refuse_since(since)
         try:
             prior = prior_of(jobs, recorded(source, Decision), str(source))
         except BadRecording as error:
@@ -80,7 +81,7 @@ def prior_of(jobs: Sequence[str], decisions: Iterable[Decision], where: str) -> 
             until = decision.decided_at if until is None else max(until, decision.decided_at)
     if missing := [job for job in jobs if job not in states]:
         raise Problem(
-            f"{where} hold no state of {', '.join(missing)}",
+            f"no state of {', '.join(missing)} in {where}",
             "every hundredth decision holds one: look further back with --since, or check the name (`tidegate jobs`)",
         )
     assert until is not None  # noqa: S101  (there is a state)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, spec_of
+from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since, spec_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
@@ -121,6 +121,7 @@ def _recorded(
     job: str | None, source: Path | None, since: str | None, bootstrap_servers: str | None, topic_prefix: str | None
 ) -> RecordedJob:
     if source is not None:
+        refuse_since(since)
         return recorded_job(source, job)
     if job is None:
         raise Problem("name the job, or give a recording or an archive with --from", "`tidegate jobs` lists the jobs")
