@@ -236,6 +236,8 @@ def test_a_drawn_load_is_compared_with_a_constant_size() -> None:
     drawn = Drawn("load", Load([200.0] * 360 + [1500.0] * 360), model(), even(8), None)
     report = backtest_load(drawn, Choices(), no_search)
     assert report.sides[0].label == "always 4 slots"
+    small = Drawn("load", Load([1.0] * 720), model(), even(8), None)
+    assert backtest_load(small, Choices(), no_search).sides[0].label == "always 1 slot"
     assert report.proposed.whole.slot_seconds < report.sides[0].whole.slot_seconds
     assert "sources: the topics that it reads" in report.job_file
 

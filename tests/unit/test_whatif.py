@@ -82,6 +82,7 @@ def test_a_job_that_is_stopped_for_a_while_is_judged_as_well(way: Way) -> None:
     """Stops, starts and changes that need another driver happen on the twin as well, and take as long as they did."""
     hour = recorded("tide", NIGHT, way)
     trial = attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, policy="hpa"), seeds=1)
+    assert "From then on it is simulated, once." in how_sure(trial)
     found = simulated("hpa", NIGHT, way)
     truth = figures_of(course_of(zip(found.snapshots, found.decisions, strict=True)), SPEC)
     assert any(point.slots == 0 for point in trial.courses[0])

@@ -18,6 +18,7 @@ from tidegate.events.way import Way
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.simulate import JobRecording
 from tidegate.lab.tunings import DEFAULTS, Tuning
+from tidegate.terminal import size
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.schedule import demand
@@ -172,7 +173,7 @@ def backtest_load(drawn: Drawn, choices: Choices, search: Search) -> JobReport:
         replica=replica,
         split=(1.0 - choices.held_out) * load.seconds,
         window=window_seconds([model.trigger_interval_seconds]),
-        was=(f"always {constant} slots", replica.constant(constant)),
+        was=(f"always {size(constant)}", replica.constant(constant)),
     )
     return _report(subject, search)
 

@@ -40,7 +40,8 @@ def errors(found: Errors | None) -> str:
     """Return an error in words."""
     if found is None:
         return "an unknown error"
-    return f"{found.median:.1%} in the median (p95 {found.p95:.0%}, {found.points} values)"
+    values = "1 value" if found.points == 1 else f"{found.points} values"
+    return f"{found.median:.1%} in the median (p95 {found.p95:.0%}, {values})"
 
 
 def headline(report: JobReport) -> str:

@@ -222,7 +222,7 @@ def _master(info: StackInfo) -> str:
     import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
 
     seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
-    return f"{seen['status']}, {len(seen['workers'])} workers, {seen['coresused']} of {seen['cores']} slots in use"
+    return f"{seen['status']}, workers: {len(seen['workers'])}, {seen['coresused']} of {seen['cores']} slots in use"
 
 
 def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:

@@ -77,7 +77,8 @@ def how_sure(trial: Trial) -> list[str]:
         return lines
     runs, spec = len(trial.courses), trial.specs[-1][0]
     was, control = figures_of(trial.recorded, spec), figures_of(sure.control, spec)
-    lines.append(f"From then on it is simulated, {runs} times with other noise: a range is what they differ by.")
+    often = "once" if runs == 1 else f"{runs} times with other noise: a range is what they differ by"
+    lines.append(f"From then on it is simulated, {often}.")
     lines.append(
         f"The twin predicts the recorded batches with a median error of {sure.batch_error:.1%}. With the recorded "
         f"changes it is late for {figure(control.late_seconds, 's')}, where {figure(was.late_seconds, 's')} were "

@@ -13,7 +13,7 @@ SELECT
     ELSE 'finding'
   END AS verdict,
   CAST(NULL AS STRING) AS job, topic, partition, offset, at,
-  concat(offset - before - 1, ' records are missing before this one') AS found,
+  concat('missing records before this one: ', offset - before - 1) AS found,
   concat('offset ', before + 1, ' follows offset ', before) AS expected
 FROM (SELECT *, lag(offset) OVER (PARTITION BY topic, partition ORDER BY offset) AS before FROM places)
 WHERE topic <> 'jobs'
