@@ -65,8 +65,8 @@ def simulate_command(
     Shows each change of size with its reason, how far the job lagged, and what it cost. The simulated job (the twin,
     docs/twin.md) is fitted to --snapshots or set by the other options. A named load peaks at three quarters of the
     largest size's capacity. Between the points of a CSV the load changes linearly; for a step, put two points close
-    together. If the spec has `scaling.prices`, it shows what a month like this would cost. With several policies, it
-    compares them.
+    together. The last point holds for as long as the time between the last two. If the spec has `scaling.prices`, it
+    shows what a month like this would cost. With several policies, it compares them.
 
     Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
     """
