@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from demo.__main__ import app as demo_app
 from tests.support.events import job
+from tests.support.history import write_history
 from tests.support.sample_events import sample_events
 from tidegate.cli import app
 from tidegate.cli.connect import instant_of
@@ -317,3 +318,18 @@ def test_a_time_with_a_recording_is_refused(command: str) -> None:
     ran = CliRunner().invoke(app, [command, "rates", "--from", "noon", "--since", "1h"])
     assert ran.exit_code == 2
     assert ran.stderr.startswith("error: --since is for the topics; what --from names is read whole")
+
+
+def test_output_in_an_encoding_without_its_characters_is_escaped(tmp_path: Path) -> None:
+    """A terminal or pipe that is not in UTF-8 gets an escape for an arrow, and the command goes on."""
+    write_history(tmp_path / "rec")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate", "replay", "step", "--from", str(tmp_path / "rec"), "--speed", "max"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "\\u2192" in ran.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
@@ -79,4 +81,6 @@ app.add_typer(chain.app, name="chain")
 def main() -> None:
     """Run the command: the entry point of the `tidegate` script."""
     warnings.simplefilter("ignore", ResourceWarning)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding does not know, such as an arrow, is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
