@@ -333,3 +333,11 @@ def test_output_in_an_encoding_without_its_characters_is_escaped(tmp_path: Path)
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "\\u2192" in ran.stdout
+
+
+def test_days_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
+    """An export from a day to one before it would be an empty recording."""
+    days = ["--first-day", "2026-03-02", "--last-day", "2026-03-01"]
+    ran = CliRunner().invoke(app, ["archive", "export", str(tmp_path), str(tmp_path / "out"), *days])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("error: --first-day 2026-03-02 is after --last-day 2026-03-01")

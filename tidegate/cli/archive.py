@@ -185,6 +185,8 @@ def export(
     """
     topics = TOPICS if topic is None else tuple(_topic(name) for name in topic)
     first, last = _day(first_day, "--first-day"), _day(last_day, "--last-day")
+    if first is not None and last is not None and first > last:
+        raise Problem(f"--first-day {first} is after --last-day {last}", "exchange them; the last day is exported too")
     with explained():
         store.load(folder)
         with session(master) as spark, bars() as shown:
