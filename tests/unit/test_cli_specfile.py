@@ -71,6 +71,8 @@ def test_several_documents_are_several_jobs() -> None:
     """Each YAML document is one job."""
     text = GOOD + "---\n" + GOOD.replace("job_id: rates", "job_id: other")
     assert [spec.job_id for spec in parse_specs(text, "job.yaml")] == ["rates", "other"]
+    around = "# jobs\n---\n" + text + "---\n# no more\n"
+    assert parse_specs(around, "job.yaml") == parse_specs(text, "job.yaml")  # empty documents are no jobs
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,7 @@ def test_every_problem_of_a_file_is_reported_at_once() -> None:
     ("text", "words"),
     [
         ("", "holds no spec"),
+        ("---\n", "holds no spec"),
         ("- 1\n", "mapping"),
         ("job_id: [", "job.yaml:"),
         ("job_id: a\njob_id: b\n", "job.yaml:2: job_id: appears twice"),

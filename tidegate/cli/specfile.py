@@ -87,6 +87,8 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
             node = loader.get_node()
             assert node is not None  # noqa: S101  (check_node has just said so)
             data = loader.construct_document(node)
+            if data is None:  # a document that is empty, such as that after a last ---
+                continue
             spec, found = _spec(data, node)
             problems += [f"{name}:{line}: {problem}" for line, problem in found]
             if spec is not None:
