@@ -297,8 +297,8 @@ def test_results_of_a_command_that_was_forgotten_change_nothing(monkeypatch: pyt
     log = command_log([*restart("old", 7), *restart("new", 8)])
     known = replace(log.job("rates"), submissions=[*log.job("rates").submissions])
     assert not log.ended("old")
-    for result in restart("old", 7):
-        log.add(result)
+    for each in restart("old", 7):
+        log.add(each)
         assert log.job("rates") == known
 
 
