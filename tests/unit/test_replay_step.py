@@ -117,7 +117,7 @@ def test_only_one_job_is_gone_through(rec: Path) -> None:
     [
         (["--speed", "fast"], "neither a factor above 0 nor max"),
         (["--speed", "1e-300"], "neither a factor above 0 nor max"),
-        (["--to", "127.0.0.1:1"], "--topic-prefix is required with --to"),
+        (["--to", "127.0.0.1:1"], "--topic-prefix is required"),
         (["--topic-prefix", "try."], "name the broker with --to"),
     ],
 )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +10,7 @@ from typing import Annotated
 import typer
 
 from tidegate.archive import store, stream, upkeep
-from tidegate.archive.keys import BadKey
-from tidegate.archive.manifest import ArchivedAlready
-from tidegate.archive.prove import NotTrusted
-from tidegate.archive.statements import BadStatement, StatementTaken, signed_blocks
+from tidegate.archive.statements import signed_blocks
 from tidegate.archive.summary import TopicSummary, summary
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.help import register
@@ -24,7 +19,6 @@ from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
 from tidegate.client import check_reachable
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay import export as exporting
-from tidegate.replay.record import CannotRecord
 from tidegate.terminal import clock, figure, stderr, stdout, table
 
 app = typer.Typer(
@@ -61,34 +55,33 @@ def run(
     settings = connect(bootstrap_servers, topic_prefix)
     check_reachable(settings)
     records = gaps = 0
-    with explained():
-        total = stream.waiting(settings, folder)
-        with session(master, with_kafka=True) as spark, bars() as shown:
-            task = shown.add_task("records", total=total) if once else None
+    total = stream.waiting(settings, folder)
+    with session(master, with_kafka=True) as spark, bars() as shown:
+        task = shown.add_task("records", total=total) if once else None
 
-            def on_batch(batch: stream.Archived) -> None:
-                nonlocal records, gaps
-                records, gaps = records + batch.records, gaps + len(batch.gaps)
-                for gap in batch.gaps:
-                    stderr().print(f"gap: {gap}", markup=False, style="yellow")
-                if task is not None:
-                    shown.update(task, completed=records)
-                else:
-                    stdout().print(f"{clock(datetime.now(UTC))}  {figure(batch.records)} records", markup=False)
+        def on_batch(batch: stream.Archived) -> None:
+            nonlocal records, gaps
+            records, gaps = records + batch.records, gaps + len(batch.gaps)
+            for gap in batch.gaps:
+                stderr().print(f"gap: {gap}", markup=False, style="yellow")
+            if task is not None:
+                shown.update(task, completed=records)
+            else:
+                stdout().print(f"{clock(datetime.now(UTC))}  {figure(batch.records)} records", markup=False)
 
-            try:
-                stream.archive(
-                    spark,
-                    settings,
-                    folder,
-                    once=once,
-                    every_seconds=every,
-                    kafka_options=kafka_options(settings),
-                    on_batch=on_batch,
-                )
-            finally:
-                found = f", {gaps} gaps" if gaps else ""
-                stdout().print(f"archived {figure(records)} records in {folder}{found}", markup=False)
+        try:
+            stream.archive(
+                spark,
+                settings,
+                folder,
+                once=once,
+                every_seconds=every,
+                kafka_options=kafka_options(settings),
+                on_batch=on_batch,
+            )
+        finally:
+            found = f", {gaps} gaps" if gaps else ""
+            stdout().print(f"archived {figure(records)} records in {folder}{found}", markup=False)
 
 
 def compact(folder: Folder, master: Master = LOCAL) -> None:
@@ -99,13 +92,12 @@ def compact(folder: Folder, master: Master = LOCAL) -> None:
 
     Example:  tidegate archive compact /data/tidegate-archive
     """
-    with explained():
-        store.load(folder)
-        with session(master) as spark, bars() as shown:
-            task = shown.add_task("days", total=None)
-            before, after = upkeep.compact(
-                spark, folder, on_progress=lambda done, total: shown.update(task, completed=done, total=total)
-            )
+    store.load(folder)
+    with session(master) as spark, bars() as shown:
+        task = shown.add_task("days", total=None)
+        before, after = upkeep.compact(
+            spark, folder, on_progress=lambda done, total: shown.update(task, completed=done, total=total)
+        )
     stdout().print(f"{figure(before)} files became {figure(after)}" if before else "there was nothing to compact")
 
 
@@ -127,22 +119,20 @@ def expire(
     Example:  tidegate archive expire /data/tidegate-archive --keep 400d --keep snapshots=30d --dry-run
     """
     today = datetime.now(UTC).date()
-    with explained():
-        first_kept = {topic: today - kept for topic, kept in _policy(keep).items()}
-        steps = upkeep.expiries(store.load(folder), first_kept, signed_blocks(folder / store.CHAIN))
-        rows = [
-            [step.topic, step.before, figure(len(step.dropped) + len(step.trimmed)), figure(step.bytes)]
-            for step in steps
-        ]
-        if not rows:
-            stdout().print("nothing is old enough")
-            return
-        stdout().print(table("", ["topic", "before", "files", "bytes"], rows, right=["files", "bytes"]))
-        if dry_run:
-            return
-        with session(master) as spark, bars() as shown:
-            task = shown.add_task("topics", total=len(steps))
-            upkeep.expire(spark, folder, steps, on_progress=lambda done, _: shown.update(task, completed=done))
+    first_kept = {topic: today - kept for topic, kept in _policy(keep).items()}
+    steps = upkeep.expiries(store.load(folder), first_kept, signed_blocks(folder / store.CHAIN))
+    rows = [
+        [step.topic, step.before, figure(len(step.dropped) + len(step.trimmed)), figure(step.bytes)] for step in steps
+    ]
+    if not rows:
+        stdout().print("nothing is old enough")
+        return
+    stdout().print(table("", ["topic", "before", "files", "bytes"], rows, right=["files", "bytes"]))
+    if dry_run:
+        return
+    with session(master) as spark, bars() as shown:
+        task = shown.add_task("topics", total=len(steps))
+        upkeep.expire(spark, folder, steps, on_progress=lambda done, _: shown.update(task, completed=done))
 
 
 def show(folder: Folder) -> None:
@@ -150,8 +140,7 @@ def show(folder: Folder) -> None:
 
     Example:  tidegate archive show /data/tidegate-archive
     """
-    with explained():
-        manifest = store.load(folder)
+    manifest = store.load(folder)
     topics = summary(manifest)
     right = ["files", "bytes", "records", "gaps"]
     columns = ["topic", "days", "files", "bytes", "records", "offsets by partition", "gaps"]
@@ -187,44 +176,21 @@ def export(
     first, last = _day(first_day, "--first-day"), _day(last_day, "--last-day")
     if first is not None and last is not None and first > last:
         raise Problem(f"--first-day {first} is after --last-day {last}", "exchange them; the last day is exported too")
-    with explained():
-        store.load(folder)
-        with session(master) as spark, bars() as shown:
-            tasks = {each.suffix: shown.add_task(each.suffix, total=None) for each in topics}
-            manifest = exporting.export(
-                spark,
-                folder,
-                to,
-                topics=topics,
-                first_day=first,
-                last_day=last,
-                compress=compress,
-                on_progress=lambda name, done, total: shown.update(tasks[name], completed=done, total=total),
-            )
+    store.load(folder)
+    with session(master) as spark, bars() as shown:
+        tasks = {each.suffix: shown.add_task(each.suffix, total=None) for each in topics}
+        manifest = exporting.export(
+            spark,
+            folder,
+            to,
+            topics=topics,
+            first_day=first,
+            last_day=last,
+            compress=compress,
+            on_progress=lambda name, done, total: shown.update(tasks[name], completed=done, total=total),
+        )
     rows = [[entry.topic, figure(entry.records), figure(entry.bytes), entry.file] for entry in manifest.files]
     stdout().print(table("", ["topic", "records", "bytes", "file"], rows, right=["records", "bytes"]))
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn the errors of archives and chains into problems for the user."""
-    try:
-        yield
-    except (
-        store.BadArchive,
-        store.InUse,
-        ArchivedAlready,
-        stream.CannotArchive,
-        upkeep.Incomplete,
-        CannotRecord,
-        BadKey,
-        NotTrusted,
-        BadStatement,
-        StatementTaken,
-    ) as error:
-        raise Problem(str(error)) from None
-    except ModuleNotFoundError as error:
-        raise Problem(f"{error.name} is not installed", "pip install 'tidegate[replay]'") from None
 
 
 def _row(topic: TopicSummary) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tidegate.archive.store import BadArchive
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
@@ -18,9 +17,7 @@ from tidegate.replay.audit.ledger import RedisContents, read_redis
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
 from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdict
-from tidegate.replay.audit.run import CannotAudit
 from tidegate.replay.audit.run import audit as run_audit
-from tidegate.replay.files import BadRecording
 from tidegate.terminal import stdout, table
 
 
@@ -68,18 +65,15 @@ def audit(
     contents = None if redis_url is None else _redis(redis_url, settings)
     with bars() as shown, session(master, with_kafka=settings is not None) as spark:
         task = shown.add_task("reading", total=None)
-        try:
-            records = of_directory(spark, recording) if recording is not None else _topics(spark, settings)
-            result = run_audit(
-                spark,
-                records,
-                event_logs=logs,
-                redis=contents,
-                job=job,
-                on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
-            )
-        except (BadArchive, BadRecording, CannotAudit) as error:
-            raise Problem(str(error)) from None
+        records = of_directory(spark, recording) if recording is not None else _topics(spark, settings)
+        result = run_audit(
+            spark,
+            records,
+            event_logs=logs,
+            redis=contents,
+            job=job,
+            on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
+        )
     out = stdout()
     out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))
     for line in details(result):

@@ -31,7 +31,6 @@ from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
 from tidegate.replay.source import start_session
 from tidegate.terminal import stderr, stdout, table
-from tidegate.twin.load import BadLoad
 from tidegate.twin.model import JobModel
 from tidegate.twin.topic import even
 
@@ -158,10 +157,7 @@ def _of_load(source: Path, spec: Path | None, model: JobModel, shares: tuple[flo
     specs = load_specs(spec) if spec is not None else [None]
     if len(specs) != 1:
         raise Problem(f"{spec}: holds {len(specs)} specs; backtest takes one")
-    try:
-        return Drawn(source.stem, read_trace(source), model, shares, specs[0])
-    except BadLoad as error:
-        raise Problem(str(error)) from None
+    return Drawn(source.stem, read_trace(source), model, shares, specs[0])
 
 
 def _tariff(slot_hour: float | None, late_minute: float, currency: str) -> Tariff | None:

@@ -13,7 +13,6 @@ import typer
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
-from tidegate.replay.files import BadRecording
 from tidegate.terminal import figure, stdout, table
 from tidegate.twin.calibrate import Calibration, batch_error, calibrate
 from tidegate.twin.calibrate_ways import Sized
@@ -62,11 +61,9 @@ def calibrate_command(
               tidegate calibrate noon --job rates --out noon.png
     """
     hint = "record a longer run in which the load changes: `tidegate replay record --to DIR --since 2h`"
+    recorded = recorded_job(recording, job)
     try:
-        recorded = recorded_job(recording, job)
         calibrated = calibrate_and_compare(recorded)
-    except BadRecording as error:
-        raise Problem(str(error), "`tidegate replay record --to DIR` makes a recording") from None
     except CannotCalibrate as error:
         raise Problem(f"{recording}: {error}", hint) from None
     stdout().print(table("Fit", ("figure", "value"), fit_rows(calibrated.found)))

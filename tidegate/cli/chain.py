@@ -12,7 +12,7 @@ import typer
 from tidegate.archive import keys, prove, statements
 from tidegate.archive.damage import Damage
 from tidegate.archive.store import CHAIN, load
-from tidegate.cli.archive import Folder, explained
+from tidegate.cli.archive import Folder
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, session
@@ -43,8 +43,7 @@ def new_key(
 
     Example:  tidegate chain new-key archive.key
     """
-    with explained():
-        made = keys.new_key(path, service)
+    made = keys.new_key(path, service)
     stdout().print(f"key {made.public.key_id}: {path} signs, {keys.public_path(path)} verifies", markup=False)
 
 
@@ -57,11 +56,10 @@ def head(folder: Folder, key: Key, trust: Trusted = None, master: Master = LOCAL
 
     Example:  tidegate chain head /data/tidegate-archive --key archive.key
     """
-    with explained():
-        signer = keys.read_key(key)
-        load(folder)
-        with session(master) as spark:
-            made = prove.sign_heads(spark, folder, signer, _trusted(trust, signer))
+    signer = keys.read_key(key)
+    load(folder)
+    with session(master) as spark:
+        made = prove.sign_heads(spark, folder, signer, _trusted(trust, signer))
     if not made:
         stdout().print("everything is signed already")
         return
@@ -85,16 +83,15 @@ def rotate(
     Example:  tidegate chain new-key second.key
               tidegate chain rotate /data/tidegate-archive --key archive.key --new-key second.key
     """
-    with explained():
-        load(folder)
-        old, new = keys.read_key(key), keys.read_key(successor)
-        if old.public.service != new.public.service:
-            raise Problem(
-                f"{key} signs for {old.public.service}, {successor} for {new.public.service}",
-                f"make the new key with --service {old.public.service}",
-            )
-        prove.continued(folder, old, _trusted(trust, old))
-        statements.state_new_key(folder / CHAIN, old, new.public)
+    load(folder)
+    old, new = keys.read_key(key), keys.read_key(successor)
+    if old.public.service != new.public.service:
+        raise Problem(
+            f"{key} signs for {old.public.service}, {successor} for {new.public.service}",
+            f"make the new key with --service {old.public.service}",
+        )
+    prove.continued(folder, old, _trusted(trust, old))
+    statements.state_new_key(folder / CHAIN, old, new.public)
     stdout().print(f"key {new.public.key_id} signs in the place of {old.public.key_id}", markup=False)
 
 
@@ -115,14 +112,13 @@ def verify(
 
     Example:  tidegate chain verify /data/tidegate-archive --trust archive.key.pub
     """
-    with explained():
-        trusted = keys.read_trusted(trust)
-        load(folder)
-        signed = heads or folder / CHAIN
-        if not statements.numbered(signed):
-            raise Problem(f"nothing is signed: there is no statement in {signed}", "`tidegate chain head` signs")
-        with session(master) as spark:
-            found = prove.prove(spark, folder, trusted, statements=signed)
+    trusted = keys.read_trusted(trust)
+    load(folder)
+    signed = heads or folder / CHAIN
+    if not statements.numbered(signed):
+        raise Problem(f"nothing is signed: there is no statement in {signed}", "`tidegate chain head` signs")
+    with session(master) as spark:
+        found = prove.prove(spark, folder, trusted, statements=signed)
     _print(found)
     if not found.ok:
         raise typer.Exit(NO)

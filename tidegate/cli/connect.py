@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.problems import Problem
-from tidegate.client import ClientSettings, current_specs
+from tidegate.client import ClientSettings, check_reachable, current_specs
 from tidegate.events.job import JobSpec
+from tidegate.runtime.kafka import ensure_topics
 from tidegate.stack import StackError, StackInfo
 from tidegate.stack.info import info_path
 from tidegate.stack.stack import DEFAULT_WORK_DIR
@@ -82,6 +83,22 @@ def connect(bootstrap_servers: str | None, topic_prefix: str | None = None) -> C
             "use --bootstrap-servers HOST:PORT, set TIDEGATE_BOOTSTRAP_SERVERS, or run `tidegate up`",
         ) from None
     return ClientSettings(bootstrap_servers=info.bootstrap_servers, **stack_redis(info), **given)  # type: ignore[arg-type]
+
+
+def connect_apart(bootstrap_servers: str | None, topic_prefix: str | None) -> ClientSettings:
+    """Return the settings for publishing a recording under a prefix of its own, whose topics are created.
+
+    They keep records of any age. Raises `Problem` without a prefix.
+    """
+    if topic_prefix is None:
+        raise Problem(
+            "--topic-prefix is required: services on the live topics would rescale jobs by this recording",
+            "choose a new prefix, such as --topic-prefix try.",
+        )
+    settings = connect(bootstrap_servers, topic_prefix)
+    check_reachable(settings)
+    ensure_topics(settings, for_ever=True)
+    return settings
 
 
 def stack_redis(info: StackInfo) -> dict[str, object]:

@@ -21,7 +21,6 @@ from tidegate.engine.tide.policy import Tide
 from tidegate.engine.tide.prior import learn_prior
 from tidegate.events.decision import Decision
 from tidegate.events.job import Prior
-from tidegate.replay.files import BadRecording
 from tidegate.terminal import figure, stdout, table
 
 LOOK_BACK = timedelta(hours=2)
@@ -51,10 +50,7 @@ def priors(
     """
     if source is not None:
         refuse_since(since)
-        try:
-            prior = prior_of(jobs, recorded(source, Decision), str(source))
-        except BadRecording as error:
-            raise Problem(str(error), "`tidegate replay record --to DIR` makes a recording") from None
+        prior = prior_of(jobs, recorded(source, Decision), str(source))
     else:
         prior = published_prior(connect(bootstrap_servers, topic_prefix), jobs, instant_of(since))
     if as_yaml:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,14 +12,29 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
+from tidegate.archive.keys import BadKey
+from tidegate.archive.manifest import ArchivedAlready
+from tidegate.archive.prove import NotTrusted
+from tidegate.archive.statements import BadStatement, StatementTaken
+from tidegate.archive.store import BadArchive, InUse
+from tidegate.archive.stream import CannotArchive
+from tidegate.archive.upkeep import Incomplete
 from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.interrupts import interruptible
 from tidegate.operate import SpecRefused
+from tidegate.replay.audit.run import CannotAudit
+from tidegate.replay.files import BadRecording
+from tidegate.replay.publish import TooOld
+from tidegate.replay.recompute import CannotRecompute
+from tidegate.replay.record import CannotRecord
 from tidegate.replay.source import NoSpark
 from tidegate.runtime.kafka import TopicsDoNotFit
 from tidegate.runtime.producer import NotDelivered
 from tidegate.stack import StackError
 from tidegate.terminal import stderr
+from tidegate.twin.load import BadLoad
+from tidegate.twin.recorded import CannotCalibrate
+from tidegate.whatif.recorded import CannotTry
 
 NO = 1
 """Exit code: the command ran and the answer is no (a check failed, decisions differ, a change did not succeed)."""
@@ -42,33 +57,44 @@ class Problem(Exception):
         self.hint = hint
 
 
+EXPECTED: Mapping[type[Exception], str] = {
+    Unreachable: "start Kafka (`tidegate up` starts an embedded one) or check --bootstrap-servers",
+    NoSuchTopic: "check --topic-prefix; `tidegate doctor --create-topics` creates the topics",
+    TopicsDoNotFit: "`tidegate doctor` shows which topics exist and which are needed",
+    TimeoutError: "the broker is slow; try again, or use a shorter --since",
+    TooOld: "move them to now with --rebase, or choose a new --topic-prefix: its topics will keep records of any age",
+    BadRecording: "`tidegate replay record --to DIR` makes a recording",
+    **dict.fromkeys((StackError, SpecRefused, NoSpark, BadLoad, CannotCalibrate, CannotTry), ""),
+    **dict.fromkeys((CannotRecord, CannotRecompute, CannotAudit), ""),
+    **dict.fromkeys((CannotArchive, BadArchive, InUse, ArchivedAlready, Incomplete), ""),
+    **dict.fromkeys((BadKey, NotTrusted, BadStatement, StatementTaken), ""),
+}
+"""Errors whose text says what is wrong, each with a hint."""
+
+OPTIONAL = ("pyspark", "pyarrow", "cryptography", "jinja2", "zstandard")
+"""Packages of the extra `replay`, which commands on Spark need."""
+
+
 def problem_of(error: BaseException) -> Problem | None:
     """Return an expected error as a `Problem`, or None if it is a bug of Tidegate."""
+    for kind, hint in EXPECTED.items():
+        if isinstance(error, kind):
+            return Problem(str(error), hint)
     match error:
         case Problem():
             return error
-        case Unreachable():
-            return Problem(
-                str(error), "start Kafka (`tidegate up` starts an embedded one) or check --bootstrap-servers"
-            )
-        case NoSuchTopic():
-            return Problem(str(error), "check --topic-prefix; `tidegate doctor --create-topics` creates the topics")
-        case TopicsDoNotFit():
-            return Problem(str(error), "`tidegate doctor` shows which topics exist and which are needed")
         case NotDelivered():
             return Problem(
                 f"the broker did not acknowledge: {error}", "check the broker's log, and run `tidegate doctor`"
             )
         case KafkaException():
             return Problem(f"Kafka: {error.args[0].str()}", "`tidegate doctor` checks the broker")
-        case StackError() | SpecRefused() | NoSpark():
-            return Problem(str(error))
+        case ModuleNotFoundError() if error.name in OPTIONAL:
+            return Problem(f"{error.name} is not installed", "pip install 'tidegate[replay]'")
         case ValidationError():
             first = error.errors(include_url=False)[0]
             field = ".".join(map(str, first["loc"])) or error.title
             return Problem(f"setting {field}: {first['msg']}", "settings come from options and TIDEGATE_… variables")
-        case TimeoutError():
-            return Problem(str(error), "the broker is slow; try again, or use a shorter --since")
         case OSError():  # a name too long, a full disk, a file system elsewhere: what ends a command, and is no bug
             what = error.strerror or str(error)
             return Problem(what if error.filename is None else f"{error.filename}: {what}")

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of
+from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, connect_apart, instant_of
 from tidegate.cli.help import register
-from tidegate.cli.problems import NO, Problem
+from tidegate.cli.problems import NO
 from tidegate.cli.spark import bars, connector_jars, kafka_options, prepare_java
-from tidegate.cli.step import IF_TOO_OLD, speed_of, step
+from tidegate.cli.step import speed_of, step
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay import publish as publishing
 from tidegate.replay import recompute as recomputing
 from tidegate.replay import record as recording
-from tidegate.replay.files import BadRecording
 from tidegate.replay.report import render
-from tidegate.runtime.kafka import ensure_topics
 from tidegate.terminal import figure, stdout, table
 
 app = typer.Typer(
@@ -52,7 +48,7 @@ def record(
     settings = connect(bootstrap_servers, topic_prefix)
     start, end = instant_of(since), instant_of(until, "--until")
     check_reachable(settings)
-    with _explained(), bars() as shown:
+    with bars() as shown:
         tasks = {}
 
         def progress(topic: str, done: int, total: int) -> None:
@@ -101,16 +97,9 @@ def publish(
 
     Example:  tidegate replay publish --from noon --topic-prefix try. --rebase --jobs
     """
-    if topic_prefix is None:
-        raise Problem(
-            "--topic-prefix is required: services on the live topics would rescale jobs by this recording",
-            "choose a new prefix, such as --topic-prefix try.",
-        )
-    settings = connect(bootstrap_servers, topic_prefix)
     factor = speed_of(speed)
-    check_reachable(settings)
-    ensure_topics(settings, for_ever=True)
-    with _explained(), bars() as shown:
+    settings = connect_apart(bootstrap_servers, topic_prefix)
+    with bars() as shown:
         task = shown.add_task("records", total=None)
         done = publishing.publish(
             settings,
@@ -147,32 +136,20 @@ def recompute(
         settings = connect(bootstrap_servers, topic_prefix)
         check_reachable(settings)
     prepare_java()
-    with _explained():
-        if settings is None:
-            result = recomputing.recompute(directory=source, job=job, master=master)
-        else:
-            result = recomputing.recompute(
-                bootstrap_servers=settings.bootstrap_servers,
-                topic_prefix=settings.topic_prefix,
-                kafka_options=kafka_options(settings),
-                jars=connector_jars(),
-                job=job,
-                master=master,
-            )
+    if settings is None:
+        result = recomputing.recompute(directory=source, job=job, master=master)
+    else:
+        result = recomputing.recompute(
+            bootstrap_servers=settings.bootstrap_servers,
+            topic_prefix=settings.topic_prefix,
+            kafka_options=kafka_options(settings),
+            jars=connector_jars(),
+            job=job,
+            master=master,
+        )
     stdout().print(render(result.jobs, result.seconds, result.damaged), end="", markup=False)
     if not result.ok:
         raise typer.Exit(NO)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn the errors of replay into problems for the user."""
-    try:
-        yield
-    except (BadRecording, recording.CannotRecord, recomputing.CannotRecompute) as error:
-        raise Problem(str(error)) from None
-    except publishing.TooOld as error:
-        raise Problem(str(error), IF_TOO_OLD) from None
 
 
 for command in (record, publish, recompute, step):

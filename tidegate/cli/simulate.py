@@ -26,7 +26,6 @@ from tidegate.terminal import stderr, stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import JobModel
-from tidegate.twin.recorded import CannotCalibrate
 from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
@@ -74,13 +73,10 @@ def simulate_command(
     if out is not None and len(jobs) > 1:
         raise Problem("--out: shows one policy; leave it out, or give one --policy")
     job = jobs[0]
-    try:
-        plain = described(job.job_id, record_cost_ms, overhead, trigger)
-        model, shares = _model(job, snapshots, plain, even(partitions))
-        able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
-        arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
-    except (BadLoad, CannotCalibrate) as error:
-        raise Problem(str(error)) from None
+    plain = described(job.job_id, record_cost_ms, overhead, trigger)
+    model, shares = _model(job, snapshots, plain, even(partitions))
+    able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
+    arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
     scenarios = [one_job(model, each, arrivals, shares=shares, seed=seed) for each in jobs]
     recordings = [_recording(scenario) for scenario in scenarios]
     try:

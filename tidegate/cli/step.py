@@ -16,15 +16,13 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.connect import connect
+from tidegate.cli.connect import connect_apart
 from tidegate.cli.problems import Problem
-from tidegate.client import check_reachable
 from tidegate.installed import engine
-from tidegate.replay.files import BadRecording
-from tidegate.replay.publish import Move, Sender, TooOld, check_kept, mover
+from tidegate.replay.publish import Move, Sender, check_kept, mover
 from tidegate.replay.schedule import Departure, schedule
 from tidegate.replay.walk import Walk, WalkedEvent, details, heading
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.kafka import Publisher
 from tidegate.terminal import stderr, stdout
 
 HELP = "Enter or space: next event · n: next decision · j: next event of this job · q: quit"
@@ -40,7 +38,6 @@ class Key(Enum):
 
 
 KEYS = {"\n": Key.EVENT, "\r": Key.EVENT, " ": Key.EVENT, "n": Key.DECISION, "j": Key.JOB, "q": Key.QUIT}
-IF_TOO_OLD = "move them to now with --rebase, or choose a new --topic-prefix: its topics will keep records of any age"
 SLOWEST = 0.001
 """The smallest --speed: at this one a recorded minute lasts 17 hours."""
 NO_INPUT = ("", "\x04")
@@ -81,11 +78,8 @@ def step(
     if to is None and (topic_prefix is not None or rebase):
         raise Problem("--topic-prefix and --rebase are for publishing", "name the broker with --to HOST:PORT")
     with ExitStack() as opened:
-        try:
-            departures = schedule(source, job=job, whole=True)
-            walk = Walk(source, engine())
-        except BadRecording as error:
-            raise Problem(str(error), "`tidegate replay record --to DIR` makes a recording") from None
+        departures = schedule(source, job=job, whole=True)
+        walk = Walk(source, engine())
         if not departures:
             raise Problem(f"{source}: nothing to step through" + (f" of job {job!r}" if job else ""))
         publish = None if to is None else opened.enter_context(_published(to, topic_prefix, source, departures, rebase))
@@ -133,19 +127,9 @@ def _published(
     to: str, prefix: str | None, source: Path, departures: list[Departure], rebase: bool
 ) -> Iterator[Callable[[Departure], None]]:
     """Yield what publishes an event; at the end everything has been acknowledged."""
-    if prefix is None:
-        raise Problem(
-            "--topic-prefix is required with --to: services on the live topics would rescale jobs by this recording",
-            "choose a new prefix, such as --topic-prefix try.",
-        )
-    settings = connect(to, prefix)
-    check_reachable(settings)
-    ensure_topics(settings, for_ever=True)
+    settings = connect_apart(to, prefix)
     if not rebase:
-        try:
-            check_kept(settings, departures)
-        except TooOld as error:
-            raise Problem(str(error), IF_TOO_OLD) from None
+        check_kept(settings, departures)
     move: Move = mover(source, departures, 1.0)[1] if rebase else lambda departure: departure
     publisher = Publisher(settings)
     sender = Sender(publisher, settings.topic_prefix, moved=rebase)

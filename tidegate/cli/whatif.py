@@ -14,12 +14,11 @@ from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
 from tidegate.events.job import JobSpec, Scaling
-from tidegate.replay.files import BadRecording
 from tidegate.terminal import stderr, stdout, table
 from tidegate.whatif.differences import differences_of
 from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import rows_of
-from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of
+from tidegate.whatif.recorded import RecordedJob, moments_of
 from tidegate.whatif.report import (
     COLUMNS,
     FIGURE_COLUMNS,
@@ -77,12 +76,7 @@ def what_if(
               tidegate what-if --from noon --set scaling.policy_options.late_price=4 --html what-if.html
               tidegate what-if --from noon --engine ../tidegate-next
     """
-    try:
-        trial = _trial(
-            _recorded(job, source, since, bootstrap_servers, topic_prefix), policy, values, spec, engine, seeds
-        )
-    except (CannotTry, BadRecording) as error:
-        raise Problem(str(error)) from None
+    trial = _trial(_recorded(job, source, since, bootstrap_servers, topic_prefix), policy, values, spec, engine, seeds)
     found = differences_of(trial)
     if out is not None or html is not None:
         from tidegate.whatif.picture import draw  # noqa: PLC0415  (matplotlib takes seconds to import)

@@ -21,7 +21,7 @@ from tidegate.engine.plan import Policies
 from tidegate.events.topics import PREFIX
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference
-from tidegate.replay.files import BadRecording
+from tidegate.replay.files import BadRecording, read_manifest
 from tidegate.replay.source import from_files, from_kafka, spark_said, start_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
@@ -114,10 +114,13 @@ def recompute(
         spark: a session to use, which keeps running.
 
     Raises:
+        BadRecording: the directory holds no usable recording.
         CannotRecompute: there is nothing to read, or nothing of the job, or Spark cannot read it.
     """
     if (bootstrap_servers is None) == (directory is None):
         raise CannotRecompute("give either bootstrap servers or the directory of a recording")
+    if directory is not None:
+        read_manifest(directory)  # before Spark, which takes seconds to start
     session = spark or start_session(master, jars)
     try:
         started = time.monotonic()
@@ -128,6 +131,8 @@ def recompute(
             else:
                 records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
             tallies = verify(session, records, job)
+        except BadRecording:
+            raise
         except Exception as error:
             raise _explained(error) from error
         if job is not None and not tallies:
@@ -167,7 +172,7 @@ def _frames(ordered: DataFrame) -> RDD[bytes]:
     context = ordered.sparkSession.sparkContext
     sequence = f.coalesce("sequence", f.lit(NO_SEQUENCE))
     head = f.concat_ws(" ", sequence, "kind", "partition", "offset", f.octet_length("job"), "job")
-    framed = ordered.select(f.concat(f.encode(head, "UTF-8"), "value"))
+    framed = ordered.select(f.concat(head.cast("binary"), "value"))
     # PySpark has no public name for a data set of bytes.
     encoder = context._jvm.org.apache.spark.sql.Encoders.BINARY()  # noqa: SLF001
     as_bytes = getattr(framed._jdf, "as")(encoder)  # noqa: SLF001
@@ -234,8 +239,6 @@ def ship(context: SparkContext) -> None:
 
 def _explained(error: Exception) -> Exception:
     """Return the error to report for a failure in Spark."""
-    if isinstance(error, BadRecording):
-        return CannotRecompute(str(error))
     if "Failed to find data source: kafka" in str(error):
         return CannotRecompute("Spark has no Kafka connector; pass its jars")
     return CannotRecompute(spark_said(error))
