@@ -26,13 +26,17 @@ from tidegate.engine.tide.rollout import Rollout, SlotPrices
 from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour
 from tidegate.events.way import Way
-from tidegate.lab.jobs import SOURCE, lab_job
+from tidegate.lab.jobs import SOURCE, lab_job, spec_for
 from tidegate.lab.score import score
-from tidegate.lab.simulate import simulate
+from tidegate.lab.simulate import Scenario, TopicPlan, simulate
 from tidegate.twin.load import Load
+from tidegate.twin.model import JobModel, StageModel
+from tidegate.twin.topic import even as even_shares
 
 
-def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0, running: float = 0.0) -> Rollout:
+def rollout(
+    lag: float, *, outage: float, delay: float, demand: float = 500.0, running: float = 0.0, stop: float = math.inf
+) -> Rollout:
     """Return the rollout of a job of 4 slots that does 400 records/s, and may have 2 to 8."""
     known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
     assert known is not None
@@ -53,6 +57,7 @@ def rollout(lag: float, *, outage: float, delay: float, demand: float = 500.0, r
         reaction_seconds=delay + 20.0,
         horizon_seconds=600.0,
         running_seconds=running,
+        stop_seconds=stop,
     )
 
 
@@ -84,6 +89,29 @@ def test_a_long_batch_that_is_nearly_done_is_no_reason_to_grow() -> None:
     fresh, done = (rollout(12_000.0, outage=30.0, delay=30.0, demand=300.0, running=s) for s in (0.0, 28.0))
     assert fresh.stay().late > done.stay().late == 0.0
     assert done.cheapest_growth(done.stay()).size == 4
+
+
+def test_a_restart_does_not_wait_for_the_end_of_a_batch_that_it_breaks() -> None:
+    """40,000 records last 100 s: after a deadline of 60 s they all wait still. One that ends sooner is not broken."""
+    broken = rollout(40_000.0, outage=30.0, delay=30.0, stop=60.0)
+    assert broken.lag_at_stop == pytest.approx(40_000 + 60 * 500)
+    assert broken.age_at_stop == pytest.approx(80 + 60)
+    whole = rollout(40_000.0, outage=30.0, delay=30.0)
+    for stop, running in ((110.0, 0.0), (60.0, 50.0)):
+        ended = rollout(40_000.0, outage=30.0, delay=30.0, running=running, stop=stop)
+        assert (ended.lag_at_stop, ended.age_at_stop) == (whole.lag_at_stop, whole.age_at_stop)
+
+
+def test_a_job_restarts_for_a_batch_that_would_last_for_hours() -> None:
+    """Two million records at once, 4 ms each: one slot takes 2.2 hours for them, 16 take 8 minutes."""
+    drop = Load([0.0] * 100 + [200_000.0] * 2 + [0.0] * 600)
+    model = JobModel("job", ("orders",), (StageModel("read", 0.004),), ways=(Way.RESTART,))
+    spec = spec_for(model)
+    topics = {"orders": TopicPlan(even_shares(64), drop)}
+    scenario = Scenario((model,), (spec,), topics, {"default": 32}, {"job": 1}, 3500.0)
+    found = simulate(scenario)["job"]
+    assert [command.to_parallelism for command in found.commands] == [16, 1]
+    assert found.ticks[-1].lag_records == 0
 
 
 def test_lateness_until_the_batch_ends_counts_for_growth_too() -> None:

@@ -47,6 +47,7 @@ rule of optimal stopping (Chow, Robbins & Siegmund, 1971).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
@@ -386,6 +387,7 @@ class Tide:
             reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,
             horizon_seconds=o.horizon_seconds,
             running_seconds=_running_seconds(case) if o.catch_up else 0.0,
+            stop_seconds=_stop_seconds(case, change.way),
         )
 
     def _answer(
@@ -430,6 +432,11 @@ def _running_seconds(case: Case) -> float:
     """Return how long the running batch has been running; 0 if none is known."""
     started = case.snapshot.current_batch_started_at
     return max(0.0, case.measured_at - started.timestamp()) if started is not None else 0.0
+
+
+def _stop_seconds(case: Case, way: Way) -> float:
+    """Return how long a change waits for the end of a batch before it breaks that."""
+    return case.spec.application.stop_deadline_seconds if way is Way.RESTART else math.inf
 
 
 @lru_cache(maxsize=1024)

@@ -20,6 +20,7 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
 Where a change has an outage, both staying and changing are counted from the end of a batch, and how late the job is
 until then counts for both. Staying goes on with the batch that runs. The order for a change may arrive after that one
 has ended, so the change waits for a whole batch from now. There, a batch lasts at least until the next trigger.
+A restart waits no longer than the stop deadline: it breaks a batch that lasts longer, whose records then still wait.
 
 No record that waits is older than A + B when the last of the k batches ends. λ' is the smallest demand of all
 segments: no lag is older than L / λ'. The lag that builds up during a change in place is charged once, afterwards. More
@@ -48,6 +49,7 @@ batches all last what their records need is filled up, and one that has slow bat
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
@@ -118,6 +120,7 @@ class Rollout:
         reaction_seconds: float,
         horizon_seconds: float,
         running_seconds: float,
+        stop_seconds: float = math.inf,
     ) -> None:
         """Set up the rollout.
 
@@ -136,6 +139,7 @@ class Rollout:
             reaction_seconds: how long it takes to see that the job must grow, and to do it.
             horizon_seconds: how long slots are paid for.
             running_seconds: how long the running batch has been running; 0 if none is known.
+            stop_seconds: how long a change with an outage waits for the end of a batch, which it then breaks.
         """
         self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
         self.lag, self.age = lag, age
@@ -157,7 +161,7 @@ class Rollout:
         """Index of the smallest size that holds the sustained demand with headroom; past the end if none does."""
         self.lag_growth = max(0.0, self.demand - model.rate)
         """How fast the lag grows until the change, records/s; at least 0."""
-        stop = self._after_batch(0.0) if self.outage else (lag, age, 0.0)
+        stop = self._at_stop(stop_seconds) if self.outage else (lag, age, 0.0)
         self.lag_at_stop, self.age_at_stop, self.late_to_stop = stop
         """Lag and age when the change begins, and the seconds late until then."""
 
@@ -312,6 +316,17 @@ class Rollout:
         late = self.age + rest - self.objective_seconds * (1.0 - LAG_HEADROOM)
         age = max(min(self.age, running), self.age * more)
         return arrived + taken * more + self.demand * rest, age + rest, min(max(0.0, late), rest)
+
+    def _at_stop(self, most: float) -> tuple[float, float, float]:
+        """Return lag and age when a change begins that breaks a batch after `most` seconds, and the seconds late."""
+        cycle, demand = self.model.limits.cycle, self.demand
+        batch, _ = self._batch(self.model.size, self.lag)
+        running, _ = self._batch(self.model.size, self.lag - min(self.lag, demand * self.running_seconds))
+        if min(cycle(batch), cycle(running) - self.running_seconds) <= most:
+            return self._after_batch(0.0)
+        age = self.age + most
+        late = age - self.objective_seconds * (1.0 - LAG_HEADROOM)
+        return self.lag + demand * most, age, min(max(0.0, late), most)
 
     def _batch(self, size: int, lag: float) -> tuple[float, float]:
         """Return how long the next batch lasts, and how many such batches take the whole lag."""
