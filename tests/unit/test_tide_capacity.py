@@ -167,6 +167,38 @@ def test_batches_that_wait_for_records_have_no_trigger(waiting: int) -> None:
     assert after_batches(60, 1, waiting, 15.0).trigger_seconds is None
 
 
+def test_a_trigger_is_found_although_its_batches_outlast_the_window() -> None:
+    """A batch an hour that lasts 10 minutes: when it ends, no snapshot of before its start is left in the window."""
+    seen = NO_LIMITS
+    for n in range(4):
+        first = 360 * n
+        started = batch(first + 60, n, 360_000, 600.0)
+        before = [(number, 1000 * (number - first + 360)) for number in range(first - 12, first)]
+        seen = seen.at_start(started.started_at, lags(*before, (first + 1, 361_000)))
+        after = [(number, 1000 * (number - first + 360)) for number in range(first + 48, first + 60)]
+        seen = seen.learned([started], lags(*after, (first + 60, 60_000)))
+    assert seen.trigger_seconds == 3600.0
+
+
+@pytest.mark.parametrize(("lost", "trigger"), [(False, 60.0), (True, None)])
+def test_a_batch_between_two_that_nobody_saw_is_no_wait_for_a_trigger(*, lost: bool, trigger: float | None) -> None:
+    """One that follows the other without a pause looks like one that starts a minute later, if every other is lost."""
+    seen = NO_LIMITS
+    for n in range(4):
+        window = lags(*[(6 * n + place, 500) for place in range(-3, 4)])
+        seen = seen.learned([batch(6 * n + 3, 2 * n if lost else n, 500, 30.0)], window)
+    assert seen.trigger_seconds == trigger
+
+
+def test_two_pulses_just_before_a_snapshot_are_no_trigger() -> None:
+    """Of pulses a minute apart, now and then one comes between a snapshot and its batch; two in a row do not."""
+    seen = NO_LIMITS
+    for n in range(12):
+        window = lags((6 * n - 2, 0), (6 * n - 1, 0 if n % 3 else 500))
+        seen = seen.learned([batch(6 * n + 1.5, n, 500, 15.0)], window)
+    assert seen.trigger_seconds is None
+
+
 def test_batches_that_follow_each_other_at_once_have_no_trigger() -> None:
     """One batch per snapshot, each of which starts when the one before has ended."""
     seen = NO_LIMITS._replace(trigger_seconds=60.0)

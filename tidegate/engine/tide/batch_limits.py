@@ -14,6 +14,7 @@ trigger.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from tidegate.engine.batch_sums import micro
@@ -53,6 +54,22 @@ class BatchLimits(NamedTuple):
     """When the newest batch started, epoch seconds; 0 before the first one."""
     last_seconds: float = 0.0
     """How long it lasted."""
+    last_id: int | None = None
+    """Its number."""
+    begun: float = 0.0
+    """When the batch started that ran at the newest snapshot with a running one, epoch seconds."""
+    waiting: float | None = None
+    """How many records had waited for it; None if that is not known."""
+
+    def at_start(self, started: datetime | None, window: Sequence[Slice]) -> BatchLimits:
+        """Return the limits with how many records had waited for the running batch, if it is a new one.
+
+        A batch may last longer than the window, so this is to be seen when it starts.
+        """
+        begun = started.timestamp() if started is not None else 0.0
+        if begun == self.begun or started is None or not self.last_started:
+            return self
+        return self._replace(begun=begun, waiting=_waited(window, self.last_started, self.last_seconds, begun))
 
     def learned(self, batches: Sequence[MicroBatch], window: Sequence[Slice]) -> BatchLimits:
         """Return the limits after the batches of a snapshot, the newest of the window.
@@ -60,13 +77,15 @@ class BatchLimits(NamedTuple):
         A job that keeps up has at most one batch running and one waiting. So two equal batches with more lag than that
         before and after them hit the record limit, unless another batch of the snapshot was larger. Two batches that
         started at the same distance, each later than the previous one had ended, waited for a trigger. If they are of
-        two snapshots, records must have waited with them: without a trigger, a batch waits for records.
+        two snapshots, records must have waited with both: without a trigger, a batch waits for records. Two batches
+        between which one was not seen, because a snapshot was lost, show none of this.
         """
-        max_records, trigger_seconds, before, last_lag, gap, started, seconds = self
+        max_records, trigger_seconds, before, last_lag, gap, started, seconds, number, begun, waiting = self
         newest, lag = batches[-1], (window[-1].lag if window else None) or 0
         if len(batches) > 1:
             earlier = batches[-2]
             before, started, seconds = earlier.input_records, earlier.started_at.timestamp(), earlier.duration_seconds
+            number = earlier.batch_id
         last, largest = newest.input_records, max([batch.input_records for batch in batches])
         left = min(last_lag, lag)
         if max_records is not None and largest > max_records * (1 + TOLERANCE):
@@ -76,16 +95,24 @@ class BatchLimits(NamedTuple):
         if is_largest and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
             max_records = last
         now = newest.started_at.timestamp()
-        if started:
+        if len(batches) == 1 and now != begun:
+            waiting = _waited(window, started, seconds, now)
+        if started and number is not None and newest.batch_id == number + 1:
             distance = micro(now - started)
             if distance <= seconds * (1 + IDLE):
                 if trigger_seconds is not None and distance < 0.5 * trigger_seconds:
                     trigger_seconds = None
-            elif len(batches) > 1 or _records_waited(window, started, seconds, newest):
+            elif len(batches) > 1 or (waiting is not None and waiting > WAITING * newest.input_records):
                 if abs(distance - gap) <= TOLERANCE * distance:
                     trigger_seconds = distance
                 gap = distance
-        return BatchLimits(max_records, trigger_seconds, last, lag, gap, now, newest.duration_seconds)
+            elif waiting is not None:
+                gap = 0.0
+        else:
+            gap = 0.0
+        return BatchLimits(
+            max_records, trigger_seconds, last, lag, gap, now, newest.duration_seconds, newest.batch_id, begun, waiting
+        )
 
     def cycle(self, batch_seconds: float) -> float:
         """Return how many seconds after the start of a batch, which lasts so long, the next one can start."""
@@ -102,14 +129,16 @@ class BatchLimits(NamedTuple):
         return max(1.0, min(objective / 2.0, objective - (self.trigger_seconds or 0.0)))
 
 
-def _records_waited(window: Sequence[Slice], started: float, seconds: float, batch: MicroBatch) -> bool:
-    """Whether a batch's records waited while no batch ran, after one that had `started` and lasted so long."""
-    begins = batch.started_at.timestamp()
+def _waited(window: Sequence[Slice], started: float, seconds: float, begins: float) -> float | None:
+    """Return how many records waited when a batch began, the one before which had `started` and lasted so long.
+
+    That is by the last snapshot before, if it found no batch running, and by even arrivals; None without such a one.
+    """
     for piece in reversed(window):
         if piece.at < begins:
-            share = WAITING * (piece.at - started) / (begins - started)
-            return piece.at > started + seconds and (piece.lag or 0) > share * batch.input_records
-    return False
+            lag = piece.lag if piece.at > started + seconds else None
+            return None if lag is None else lag * (begins - started) / (piece.at - started)
+    return None
 
 
 NO_LIMITS = BatchLimits()

@@ -122,6 +122,7 @@ class TideMemory(NamedTuple):
                 short = short.update(rate.at, rate.rate, short_memory)
                 contest = contest.judged(rate.at, rate.arrived, (forecast, long_memory), (short, short_memory))
         return memory._replace(
+            limits=memory.limits.at_start(case.snapshot.current_batch_started_at, window),
             forecast=forecast,
             short=short,
             contest=contest,
