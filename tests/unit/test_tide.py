@@ -454,6 +454,18 @@ def test_a_trigger_interval_as_long_as_the_lag_objective_is_told() -> None:
     assert sum(decision.current_parallelism for decision in decisions) / len(decisions) < 4.0
 
 
+@pytest.mark.parametrize("way", [Way.RESTART, Way.IN_PLACE])
+def test_a_batch_that_takes_too_long_without_its_records_is_told(way: Way) -> None:
+    """Four slots do the work of the records. Batches of 40 s more need no sixteen, which would be late as well."""
+    load, model = Load([1000.0] * 1440), JobModel("job", ("orders",), (StageModel("read", 0.004),), ways=(way,))
+    model = replace(model, overhead_seconds=40.0)
+    topics = {"orders": TopicPlan(even_shares(64), load)}
+    found = simulate(Scenario((model,), (spec_for(model),), topics, {"default": 32}, {"job": 4}, 7200.0))["job"]
+    told = [decision.trail[0] for decision in found.decisions if decision.trail[0].code == "TIDE_HOLD_OVERHEAD"]
+    assert "so no size can meet the lag objective of 60 s, and one of 160 s is planned for" in told[-1].sentence
+    assert max(tick.slots for tick in found.ticks) <= 11
+
+
 @pytest.mark.parametrize("name", sorted(TideOptions.removed))
 def test_a_job_file_with_an_option_of_an_earlier_engine_is_told_to_remove_it(name: str) -> None:
     """The error names the option, and those that there are."""

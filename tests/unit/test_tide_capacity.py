@@ -232,6 +232,27 @@ def test_a_record_waits_for_its_trigger_and_for_its_batch(trigger: float, object
     assert NO_LIMITS._replace(trigger_seconds=trigger).longest_batch(objective) == longest
 
 
+@pytest.mark.parametrize(
+    ("overhead", "trigger", "objective", "reachable", "longest"),
+    [
+        (26.0, None, 60.0, 60.0, 30.0),
+        (28.0, None, 60.0, 112.0, 56.0),
+        (900.0, None, 60.0, 3600.0, 1800.0),
+        (5.0, 50.0, 60.0, 60.0, 10.0),
+        (12.0, 50.0, 60.0, 74.0, 24.0),
+        (40.0, 60.0, 60.0, 120.0, 60.0),
+        (400.0, 60.0, 60.0, 1600.0, 800.0),
+    ],
+)
+def test_a_batch_that_takes_too_long_without_its_records_makes_the_objective_longer(
+    overhead: float, trigger: float | None, objective: float, reachable: float, longest: float
+) -> None:
+    """If no size can meet the objective, batches are planned for that last twice their overhead."""
+    limits = NO_LIMITS._replace(trigger_seconds=trigger)
+    assert limits.reachable(objective, overhead) == reachable
+    assert limits.longest_batch(objective, overhead) == longest
+
+
 def test_one_size_means_linear_scaling() -> None:
     """Until a second size was seen, scaling is linear, so the first step cannot overshoot a sub-linear job."""
     known = fit_model(batches(2, [100, 200, 300] * 5, 0.0, 0.01, 64), 2, even(64), 20.0)

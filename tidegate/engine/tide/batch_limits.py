@@ -8,7 +8,8 @@ objective O a batch may last
     D = min(O / 2, O - T')
 
 With T' > 0.9 · O no size can meet the objective. Then O = 2 · T' is planned for: each batch ends before the next
-trigger.
+trigger. Nor can one if a batch lasts more than 0.9 · D without its records, as where it merges them into a large table.
+With a such seconds, D = 2 · a is planned for, so O = max(4 · a, T' + 2 · a): a batch spends half its time on records.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WAITING: Final = 0.5
 """Share of the records of even arrivals that waits at least for a trigger: without one, a batch starts at once."""
 
 LONGEST_WAIT: Final = 0.9
-"""Share of the lag objective that a record may wait for its trigger, so that its batch still can be in time."""
+"""Share of the lag objective that a record may wait for its trigger, and of D that a batch may last without records."""
 
 
 class BatchLimits(NamedTuple):
@@ -118,14 +119,17 @@ class BatchLimits(NamedTuple):
         """Return how many seconds after the start of a batch, which lasts so long, the next one can start."""
         return max(batch_seconds, self.trigger_seconds or 0.0)
 
-    def reachable(self, objective_seconds: float) -> float:
-        """Return O: the lag objective, or twice the trigger interval where no size can meet the objective."""
+    def reachable(self, objective_seconds: float, overhead: float = 0.0) -> float:
+        """Return O: the lag objective, or a longer one where the trigger or a batch's overhead lets no size meet it."""
         trigger = self.trigger_seconds or 0.0
-        return objective_seconds if trigger <= LONGEST_WAIT * objective_seconds else 2.0 * trigger
+        objective = objective_seconds if trigger <= LONGEST_WAIT * objective_seconds else 2.0 * trigger
+        if overhead <= LONGEST_WAIT * min(objective / 2.0, objective - trigger):
+            return objective
+        return max(4.0 * overhead, trigger + 2.0 * overhead)
 
-    def longest_batch(self, objective_seconds: float) -> float:
+    def longest_batch(self, objective_seconds: float, overhead: float = 0.0) -> float:
         """Return D, how many seconds a batch may last at a lag objective; at least one."""
-        objective = self.reachable(objective_seconds)
+        objective = self.reachable(objective_seconds, overhead)
         return max(1.0, min(objective / 2.0, objective - (self.trigger_seconds or 0.0)))
 
 

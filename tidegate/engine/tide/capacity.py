@@ -316,6 +316,11 @@ class CapacityModel:
         return rate if size < self.size or rate > self.floor else self.floor
 
 
+def nearest(sizes: Sequence[SizeFit], size: int) -> SizeFit:
+    """Return what the present size has shown, or else the size nearest to it; there must be one."""
+    return sizes[-1] if sizes[-1].size == size else min(sizes, key=lambda each: (abs(each.size - size), each.size))
+
+
 def fit_model(
     sizes: Sequence[SizeFit],
     size: int,
@@ -331,7 +336,7 @@ def fit_model(
     """
     if not sizes:
         return None
-    near = sizes[-1] if sizes[-1].size == size else min(sizes, key=lambda each: (abs(each.size - size), each.size))
+    near = nearest(sizes, size)
     work, beta = work_of(shape), PRIOR_BETA
     if len(sizes) > 1:
         weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c

@@ -57,7 +57,7 @@ from tidegate.engine.announced import is_awaited
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
-from tidegate.engine.tide.capacity import CapacityModel, SizeFit, fit_model, shape_of, useful_sizes
+from tidegate.engine.tide.capacity import CapacityModel, SizeFit, fit_model, nearest, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change
 from tidegate.engine.tide.forecast import ArrivalForecast
 from tidegate.engine.tide.memory import TideMemory, early_work
@@ -166,11 +166,14 @@ class Tide:
         return model if promised is None or promised.rate <= model.rate else promised
 
     def _fitted(self, case: Case, memory: TideMemory, sizes: tuple[SizeFit, ...]) -> CapacityModel | None:
+        if not sizes:
+            return None
+        overhead = nearest(sizes, case.current).overhead
         return fit_model(
             sizes,
             case.current,
             shape_of(memory.stages, case.evidence.partitions),
-            memory.limits.longest_batch(case.spec.scaling.lag_objective_seconds),
+            memory.limits.longest_batch(case.spec.scaling.lag_objective_seconds, overhead),
             self._kept_up_with(case) or 0.0,
             memory.limits,
         )
@@ -286,8 +289,9 @@ class Tide:
             if rollout.objective_seconds == wanted:
                 return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
             trigger, reachable = memory.limits.trigger_seconds, rollout.objective_seconds
-            numbers |= {"objective": wanted, "reachable": reachable, "trigger": trigger}
-            return self._answer(case, current, "TIDE_HOLD_TRIGGER", numbers, memory, rollout)
+            numbers |= {"objective": wanted, "reachable": reachable, "trigger": trigger, "overhead": model.overhead}
+            code = "TIDE_HOLD_TRIGGER" if memory.limits.reachable(wanted) == reachable else "TIDE_HOLD_OVERHEAD"
+            return self._answer(case, current, code, numbers, memory, rollout)
         return self._grow(case, growth, numbers, memory, rollout)
 
     def _shrinking(self, case: Case, memory: TideMemory, rollout: Rollout) -> tuple[TideMemory, Shrinking | None]:
@@ -379,7 +383,7 @@ class Tide:
             segments,
             lag if o.catch_up else 0.0,
             _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
-            objective_seconds=memory.limits.reachable(scaling.lag_objective_seconds),
+            objective_seconds=memory.limits.reachable(scaling.lag_objective_seconds, model.overhead),
             headroom=o.headroom,
             variation=memory.variation.coefficient if o.catch_up else 0.0,
             change=change,

@@ -58,6 +58,13 @@ REASONS: Mapping[str, Reason] = {
         "{capacity:.0f}/s, and no other size is worth {change}",
         "set `lag_objective_seconds` to at least twice the trigger interval, or give the job a shorter one",
     ),
+    "TIDE_HOLD_OVERHEAD": Reason(
+        "a micro-batch lasts {overhead:.1f} s besides the work on its records, so no size can meet the lag objective "
+        "of {objective:.0f} s, and one of {reachable:.0f} s is planned for; up to {demand:.0f} records/s are expected, "
+        "{current} slots can process {capacity:.0f}/s, and no other size is worth {change}",
+        "set `lag_objective_seconds` to at least four times that, or find out what takes so long, such as a sink that "
+        "rewrites its tables",
+    ),
     "TIDE_CONFIRMING": Reason(
         "{size} slots would be better for {demand:.0f} records/s, but there is time for one more measurement, "
         "at a cost of {waiting:.0f} s of lateness"
