@@ -39,3 +39,25 @@ def test_one_slot_is_no_plural(clause: str, size: int, said: str) -> None:
 def test_nothing_is_minus_zero(clause: str, value: float | str, said: str) -> None:
     """A small negative number that is rounded to zero reads as zero."""
     assert explained({"CODE": Reason(clause)}, "varga", "CODE", 1, 1, {"value": value}).sentence == said
+
+
+@pytest.mark.parametrize(
+    ("clause", "value", "said"),
+    [
+        ("{value:rate}/s", 0.0166, "0.017/s"),
+        ("{value:rate}/s", 5.04, "5/s"),
+        ("{value:rate}/s", 9.49, "9.5/s"),
+        ("{value:rate}/s", 9.96, "10/s"),
+        ("{value:rate}/s", 1234.5, "1234/s"),
+        ("{value:,rate}/s", 1234.5, "1,234/s"),
+        ("{value:rate}/s", 0, "0/s"),
+        ("{value:rate}/s", 1e-9, "0/s"),
+        ("{value:rate}/s", -0.0, "0/s"),
+        ("{value:rate}/s", None, "?/s"),
+        ("{value:rate}/s", float("inf"), "inf/s"),
+        ("{value:rate}/s in {value:.0f} s, {value}", 2.5, "2.5/s in 2 s, 2.5"),
+    ],
+)
+def test_a_small_rate_is_not_told_as_none(clause: str, value: float | None, said: str) -> None:
+    """Of one record a minute, nobody wants to read that none are expected."""
+    assert explained({"CODE": Reason(clause)}, "tide", "CODE", 1, 1, {"value": value}).sentence == said

@@ -46,7 +46,7 @@ GROWTH_SECONDS: Final = 120.0
 SETTLED_SECONDS: Final = 120.0
 """How long the last step of a plan counts: by then the job has decided again, or the plan is not followed."""
 
-CAUSE = "{upstream} plans to emit {announced:,.0f} records/s from {announced_at}, now {emitted:,.0f}"
+CAUSE = "{upstream} plans to emit {announced:,rate} records/s from {announced_at}, now {emitted:,rate}"
 """How a reason says it; the values are `Announced.values`."""
 
 

@@ -1,11 +1,13 @@
 """Reason codes: what each of them means, as a clause a tired operator understands, and what can be done about it.
 
-A clause is a template over the values of its trail entry, so code, values and words can never disagree. The codes of a
-policy, a guard or the supervisor stand next to it; an engine puts them together into one table.
+A clause is a template over the values of its trail entry, so code, values and words can never disagree. In it, `:rate`
+and `:,rate` write whole numbers, but a rate below ten with two significant digits: 0.04 records/s are not none. The
+codes of a policy, a guard or the supervisor stand next to it; an engine puts them together into one table.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,7 +40,10 @@ def explained(
     shown: Mapping[str, object] = values
     if None in values.values():
         shown = {name: _UNKNOWN if value is None else value for name, value in values.items()}
-    sentence = reasons[code].explanation.format_map(shown)
+    clause = reasons[code].explanation
+    if "rate}" in clause:
+        shown = {name: _Rate(value) if isinstance(value, int | float) else value for name, value in shown.items()}
+    sentence = clause.format_map(shown)
     if "-0" in sentence:
         sentence = _MINUS_ZERO.sub(r"\1", sentence)
     if "1 slots" in sentence:
@@ -52,6 +57,32 @@ _ONE_SLOT = re.compile(r"\b1 slots( are\b| have\b| keep\b| process\b| were\b)?")
 
 _MINUS_ZERO = re.compile(r"(?<![\w.:-])-(0(?:\.0+)?)(?![\w:-]|\.\d)")
 """A small negative number that was rounded to zero."""
+
+
+class _Rate:
+    """Stands in a clause for a figure that may be a rate."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __format__(self, spec: str) -> str:
+        return rate_text(self.value, spec[:-4]) if spec.endswith("rate") else format(self.value, spec)
+
+
+def rate_text(value: float, comma: str = "") -> str:
+    """Return a rate as a whole number, or with two significant digits if it is below ten."""
+    size = abs(value)
+    if not LEAST <= size < WHOLE:
+        return format(value, f"{comma}.0f")
+    text = f"{value:.{max(0, 1 - math.floor(math.log10(size)))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+WHOLE = 9.5
+"""Rates from here on are told as whole numbers."""
+
+LEAST = 1e-6
+"""Rates below this are told as none."""
 
 
 class _Unknown:

@@ -80,20 +80,20 @@ class Flip271:
         ),
         "CAPACITY_UNKNOWN": Reason("the measurements do not show the capacity of the job"),
         "WITHIN_BAND": Reason(
-            "{arrival:.0f} records/s arrive, and the capacity of {capacity:.0f}/s "
-            "is within the band of {low:.0f} to {high:.0f}/s"
+            "{arrival:rate} records/s arrive, and the capacity of {capacity:rate}/s "
+            "is within the band of {low:rate} to {high:rate}/s"
         ),
         "CAPACITY_TOO_LOW": Reason(
-            "a load of {arrival:.0f} records/s and a lag of {lag} need a capacity of {wanted:.0f}/s, "
-            "and {current} slots have only {capacity:.0f}/s"
+            "a load of {arrival:rate} records/s and a lag of {lag} need a capacity of {wanted:rate}/s, "
+            "and {current} slots have only {capacity:rate}/s"
         ),
         "UPSTREAM_NEEDS_MORE": Reason(
-            "{upstream} upstream should make {arrival:.0f} records/s of load here; with a lag of {lag} that needs a "
-            "capacity of {wanted:.0f}/s, and {current} slots have only {capacity:.0f}/s"
+            "{upstream} upstream should make {arrival:rate} records/s of load here; with a lag of {lag} that needs a "
+            "capacity of {wanted:rate}/s, and {current} slots have only {capacity:rate}/s"
         ),
         "CAPACITY_TOO_HIGH": Reason(
-            "a capacity of {wanted:.0f}/s is enough for a load of {arrival:.0f} records/s and a lag of {lag}, "
-            "and {current} slots have {capacity:.0f}/s"
+            "a capacity of {wanted:rate}/s is enough for a load of {arrival:rate} records/s and a lag of {lag}, "
+            "and {current} slots have {capacity:rate}/s"
         ),
         "IDLE": IDLE,
         "DRAINING": Reason("{lag} records are waiting, and the job does not scale down until it has caught up"),
@@ -101,7 +101,7 @@ class Flip271:
             "{size} slots would be enough, and the scale-down waits another {wait_seconds:.0f} s"
         ),
         "INEFFECTIVE_SCALE_UP": Reason("the last scale-up, to {current} slots, had too little effect to add more"),
-        "RIGHT_SIZE": Reason("{current} slots are the right size for {arrival:.0f} records/s"),
+        "RIGHT_SIZE": Reason("{current} slots are the right size for {arrival:rate} records/s"),
     }
 
     def __init__(self, options: Flip271Options) -> None:

@@ -89,11 +89,11 @@ class Forecast(Rule[ForecastOptions, ForecastMemory]):
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "IDLE": IDLE,
         "FORECAST_NEEDS": Reason(
-            "{arrival:.0f} records/s arrive, up to {coming:.0f}/s are expected within {horizon:.0f} s and {lag} are "
+            "{arrival:rate} records/s arrive, up to {coming:rate}/s are expected within {horizon:.0f} s and {lag} are "
             "waiting, which calls for a size of {wanted}"
         ),
         "FORECAST_FITS": Reason(
-            "{current} slots are the right size for {arrival:.0f} records/s, with up to {coming:.0f}/s expected"
+            "{current} slots are the right size for {arrival:rate} records/s, with up to {coming:rate}/s expected"
         ),
         "FORECAST_MARGIN": Reason("a size of {wanted} would be just enough, and too small for a little more load"),
     }

@@ -76,7 +76,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "NUMAFLOW_PENDING": Reason(
-            "{pending} records are waiting and {rate:.0f}/s are processed, "
+            "{pending} records are waiting and {rate:rate}/s are processed, "
             "and working them off in {target} s calls for a size of {desired}"
         ),
         "NUMAFLOW_IDLE": Reason("no records are waiting and none are processed, so a size of {size} is enough"),
@@ -92,7 +92,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
             "scale up the job downstream first: it processes less than it receives",
         ),
         "NUMAFLOW_RATE_LIMIT": Reason(
-            "the desired size is {desired}, and the job already processes {rate:.0f} records/s, its rate limit"
+            "the desired size is {desired}, and the job already processes {rate:rate} records/s, its rate limit"
         ),
         "NUMAFLOW_WINDOW": Reason("the open cron window allows {low} to {high} slots"),
         "NUMAFLOW_FIXED": Reason("the minimum and the maximum are both {low} slots"),

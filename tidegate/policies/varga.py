@@ -60,7 +60,7 @@ class Varga(BehavingRule[VargaOptions]):
     reasons: ClassVar[Mapping[str, Reason]] = {
         "EVIDENCE_MISSING": EVIDENCE_MISSING,
         "VARGA_LAG_GROWS": Reason(
-            "the lag grows by {change:.0f} records/s with {rate:.0f}/s processed, which calls for a size of {wanted}"
+            "the lag grows by {change:rate} records/s with {rate:rate}/s processed, which calls for a size of {wanted}"
         ),
         "VARGA_UTILIZATION": Reason(
             "the job is busy {utilization:.0%} of the time, which calls for a size of {wanted}"
@@ -69,7 +69,7 @@ class Varga(BehavingRule[VargaOptions]):
             "{lag} records are waiting and the job is catching up, so it does not scale down to {wanted}"
         ),
         "VARGA_ON_TARGET": Reason(
-            "a utilization of {utilization:.0%} and a lag trend of {change:.0f} records/s are on target"
+            "a utilization of {utilization:.0%} and a lag trend of {change:rate} records/s are on target"
         ),
     } | BEHAVIOUR_REASONS
 

@@ -132,7 +132,7 @@ class Downstream(Guard):
             "scale {job} first",
         ),
         "DOWNSTREAM_FULL": Reason(
-            "{job} downstream can process at most {rate:.0f} records/s, "
+            "{job} downstream can process at most {rate:rate} records/s, "
             "so the output of more than {limit} slots would only wait there",
             "raise the `max_parallelism` of {job}, or give its pool more slots",
         ),

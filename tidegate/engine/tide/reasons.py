@@ -12,65 +12,65 @@ REASONS: Mapping[str, Reason] = {
     "TIDE_CAPACITY_UNKNOWN": Reason("nothing has been processed yet, so the capacity is unknown"),
     "TIDE_IDLE": Reason("nothing arrives and nothing waits, so {size} slots are enough"),
     "TIDE_GROW": Reason(
-        "up to {demand:.0f} records/s are expected and {lag} are waiting, and {current} slots can process "
-        "{capacity:.0f}/s, of which {headroom:.0%} is kept free: in the next {horizon:.0f} s they would be late for "
+        "up to {demand:rate} records/s are expected and {lag} are waiting, and {current} slots can process "
+        "{capacity:rate}/s, of which {headroom:.0%} is kept free: in the next {horizon:.0f} s they would be late for "
         "{late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
     ),
     "TIDE_GROW_ANNOUNCED": Reason(
-        CAUSE + ", so up to {demand:.0f} records/s are expected, and {current} slots can process {capacity:.0f}/s: "
+        CAUSE + ", so up to {demand:rate} records/s are expected, and {current} slots can process {capacity:rate}/s: "
         "in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, "
         "{change} included"
     ),
     "TIDE_GROW_SLOWER": Reason(
         "the same micro-batches take {slower:.1f} times as long as before, so {current} slots can process only "
-        "{capacity:.0f} records/s, of which {headroom:.0%} is kept free; up to {demand:.0f}/s are expected and {lag} "
+        "{capacity:rate} records/s, of which {headroom:.0%} is kept free; up to {demand:rate}/s are expected and {lag} "
         "are waiting: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for "
         "{late:.0f} s, {change} included",
         "if nobody has changed the job, look at its sink, the size of its records, and what else runs on its machines",
     ),
     "TIDE_GROW_EARLY": Reason(
         "{finished} of the {tasks} tasks of the running micro-batch have finished, and show that {current} slots can "
-        "process at most {capacity:.0f} records/s; up to {demand:.0f}/s are expected and {lag} are waiting: in the "
+        "process at most {capacity:rate} records/s; up to {demand:rate}/s are expected and {lag} are waiting: in the "
         "next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s"
     ),
     "TIDE_GROW_PRIOR": Reason(
-        "up to {demand:.0f} records/s are expected and {lag} are waiting; the job has shown little yet, but by its "
-        "prior (from {jobs}) {current} slots can process {capacity:.0f}/s: in the next {horizon:.0f} s they would be "
+        "up to {demand:rate} records/s are expected and {lag} are waiting; the job has shown little yet, but by its "
+        "prior (from {jobs}) {current} slots can process {capacity:rate}/s: in the next {horizon:.0f} s they would be "
         "late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
     ),
     "TIDE_SHRINK": Reason(
-        "at most {demand:.0f} records/s are expected to last, and {size} slots can process {capacity_then:.0f}/s; they "
-        "have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds, and {change} costs "
+        "at most {demand:rate} records/s are expected to last, and {size} slots can process {capacity_then:rate}/s; "
+        "they have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds, and {change} costs "
         "{price:.0f}"
     ),
     "TIDE_SHRINK_BRIEFLY": Reason(
-        "{size} slots can process {capacity_then:.0f} records/s and are on time for {lasts:.0f} s, although "
-        "{demand:.0f}/s are expected; they have been enough for {enough:.0f} s and would have saved {wasted:.0f} "
+        "{size} slots can process {capacity_then:rate} records/s and are on time for {lasts:.0f} s, although "
+        "{demand:rate}/s are expected; they have been enough for {enough:.0f} s and would have saved {wasted:.0f} "
         "slot-seconds, and {change} costs {price:.0f}"
     ),
     "TIDE_HOLD": Reason(
-        "up to {demand:.0f} records/s are expected, {current} slots can process {capacity:.0f}/s, "
+        "up to {demand:rate} records/s are expected, {current} slots can process {capacity:rate}/s, "
         "and no other size is worth {change}"
     ),
     "TIDE_HOLD_TRIGGER": Reason(
         "the trigger interval is {trigger:.0f} s, so no size can meet the lag objective of {objective:.0f} s, and one "
-        "of {reachable:.0f} s is planned for; up to {demand:.0f} records/s are expected, {current} slots can process "
-        "{capacity:.0f}/s, and no other size is worth {change}",
+        "of {reachable:.0f} s is planned for; up to {demand:rate} records/s are expected, {current} slots can process "
+        "{capacity:rate}/s, and no other size is worth {change}",
         "set `lag_objective_seconds` to at least twice the trigger interval, or give the job a shorter one",
     ),
     "TIDE_HOLD_OVERHEAD": Reason(
         "a micro-batch lasts {overhead:.1f} s besides the work on its records, so no size can meet the lag objective "
-        "of {objective:.0f} s, and one of {reachable:.0f} s is planned for; up to {demand:.0f} records/s are expected, "
-        "{current} slots can process {capacity:.0f}/s, and no other size is worth {change}",
+        "of {objective:.0f} s, and one of {reachable:.0f} s is planned for; up to {demand:rate} records/s are "
+        "expected, {current} slots can process {capacity:rate}/s, and no other size is worth {change}",
         "set `lag_objective_seconds` to at least four times that, or find out what takes so long, such as a sink that "
         "rewrites its tables",
     ),
     "TIDE_CONFIRMING": Reason(
-        "{size} slots would be better for {demand:.0f} records/s, but there is time for one more measurement, "
+        "{size} slots would be better for {demand:rate} records/s, but there is time for one more measurement, "
         "at a cost of {waiting:.0f} s of lateness"
     ),
     "TIDE_OUTLIER": Reason(
-        "{size} slots would be better for {demand:.0f} records/s, but a rate so far from the others is measured twice"
+        "{size} slots would be better for {demand:rate} records/s, but a rate so far from the others is measured twice"
     ),
     "TIDE_PATIENCE": Reason(
         "{size} slots have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds; "
