@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,9 @@ def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
     [
         (["--load", "nowhere.csv"], "neither a file nor one of step"),
         (["--load", "step", "--policy", "nope"], "--policy: unknown policy 'nope'"),
+        (["--load", "step", "--speed", "2"], "--speed, --from: only for a CSV"),
+        (["--load", "step", "--from", "1"], "--speed, --from: only for a CSV"),
+        (["--load", "step", "--snapshots", os.devnull], "holds no snapshot of 'rates'"),
     ],
 )
 def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], told: str) -> None:

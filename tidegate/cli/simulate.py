@@ -135,13 +135,19 @@ def _model(
 
 
 def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
-    found = [snapshot for snapshot in read_events(path, MetricSnapshot) if snapshot.job_id == job_id]
+    snapshots = read_events(path, MetricSnapshot)
+    found = [snapshot for snapshot in snapshots if snapshot.job_id == job_id]
+    if not found:
+        jobs = ", ".join(sorted({snapshot.job_id for snapshot in snapshots})) or "nothing"
+        raise Problem(f"--snapshots {path}: holds no snapshot of {job_id!r}, the job of the spec, but {jobs}")
     return sorted(found, key=lambda snapshot: snapshot.sequence)
 
 
 def _load(name: str, able: float, play: Playback) -> Load:
     """Return a named load with a peak of three quarters of the largest size's capacity, or a trace."""
     if name in SHAPES:
+        if play.speed != 1.0 or play.since_hours:
+            raise Problem(f"--speed, --from: only for a CSV, and {name} is a named load", "leave them out; use --hours")
         return SHAPES[name](play.peak or 0.75 * able, (play.hours or 3.0) * 3600)
     if not Path(name).exists():
         raise BadLoad(f"--load: {name!r} is neither a file nor one of {', '.join(SHAPES)}")
