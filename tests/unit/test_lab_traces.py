@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,14 @@ def test_a_trace_shorter_than_asked_says_how_much_there_is(tmp_path: Path, play:
         read_trace(trace_file(tmp_path), play)
     assert str(caught.value).startswith(f"{tmp_path / 'hill.csv'}: it lasts 2 h: from hour")
     assert str(caught.value).endswith(told)
+
+
+def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """A compressed file is named as one, in plain words."""
+    path = tmp_path / "load.csv"
+    path.write_bytes(gzip.compress(b"seconds,records_per_second\n0,1\n"))
+    with pytest.raises(BadLoad, match="byte 1 is not UTF-8; the file must be plain text, not compressed"):
+        read_trace(path)
 
 
 def test_a_trace_is_played_as_asked(tmp_path: Path) -> None:

@@ -76,8 +76,10 @@ def read_points(path: Path) -> list[tuple[float, float]]:
     """Return the points of a trace. Raises `BadLoad` with file, line, field and value of the fault."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadLoad(f"{path}: cannot be read: {error}") from None
+    except UnicodeDecodeError as error:
+        raise BadLoad(f"{path}: byte {error.start} is not UTF-8; the file must be plain text, not compressed") from None
+    except OSError as error:
+        raise BadLoad(f"{path}: cannot be read: {error.strerror}") from None
     rows = [
         (number, _cells(line, path, number))
         for number, line in enumerate(text.splitlines(), start=1)
