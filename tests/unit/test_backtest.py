@@ -162,7 +162,7 @@ def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder
     assert (told.args, told.ambiguous_args, told.checkpoint) == (("a", "b", "c"), True, None)
     text = backtest_runs("orders", [run], Choices(), no_search).job_file
     assert "checkpoint_location:" not in text.split("application:\n")[1]
-    assert "#   application.checkpoint_location: the log does not tell it" in text
+    assert "#   application.checkpoint_location: see `checkpointLocation`" in text
 
 
 def test_the_job_file_is_for_the_cluster_that_the_job_ran_on(folder: Path) -> None:
@@ -240,6 +240,18 @@ def test_a_drawn_load_is_compared_with_a_constant_size() -> None:
     assert backtest_load(small, Choices(), no_search).sides[0].label == "always 1 slot"
     assert report.proposed.whole.slot_seconds < report.sides[0].whole.slot_seconds
     assert "sources: the topics that it reads" in report.job_file
+
+
+def test_the_job_file_of_a_drawn_load_names_all_that_is_missing() -> None:
+    """Filled in as its comments say, it can be applied."""
+    text = backtest_load(Drawn("load", Load([1.0] * 720), model(), even(8), None), Choices(), no_search).job_file
+    fields = [
+        line.split(":")[0].split()[1].partition(".")[2] for line in text.splitlines() if "#   application." in line
+    ]
+    known = "".join(f"  {name}: /x\n" for name in fields if name != "master,")
+    (spec,) = parse_specs(text.replace("application:\n", f"sources: [in]\napplication:\n{known}"), "job.yaml")
+    assert spec.application.control_dir == "/x"
+    assert "master, rest_url and master_ui_url" in text
 
 
 def test_a_drawn_load_takes_a_proposed_job_file(report: JobReport) -> None:

@@ -137,19 +137,21 @@ def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
 
 
 def _missing(spec: JobSpec, told: Told | None) -> list[str]:
-    """Return a line for each thing that the log does not tell."""
+    """Return a line for each thing that is not known."""
     app, found = spec.application, []
     if spec.sources == (UNTOLD,):
         found.append("sources: the topics that it reads")
     if app.script == UNTOLD:
         found.append("application.script and args: the PySpark script, as a path that every worker can read")
     if UNTOLD in app.checkpoint_location:
-        found.append(
-            "application.checkpoint_location: the log does not tell it; see `checkpointLocation` in the script"
-        )
+        found.append("application.checkpoint_location: see `checkpointLocation` in the script")
     if UNTOLD in app.event_log_dir:
         found.append("application.event_log_dir: where the job writes its event log")
+    if UNTOLD in (app.control_dir or "").split("/"):
+        found.append("application.control_dir: a new folder, for Tidegate and the drivers")
     if told is None:
+        if app.script == UNTOLD:
+            found.append("application.master, rest_url and master_ui_url: the cluster that it is to run on")
         return found
     if told.ambiguous_args:
         found.append("application.args: the log shows them without quotes; join those that belong together")
