@@ -341,3 +341,11 @@ def test_days_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["archive", "export", str(tmp_path), str(tmp_path / "out"), *days])
     assert ran.exit_code == 2
     assert ran.stderr.startswith("error: --first-day 2026-03-02 is after --last-day 2026-03-01")
+
+
+def test_what_is_no_address_of_a_redis_is_refused(tmp_path: Path) -> None:
+    """`tidegate audit` says what is wrong with the address, not that a key in Redis is damaged."""
+    ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", "localhost:6379"])
+    assert ran.exit_code == 2
+    assert "damaged" not in ran.stderr
+    assert "redis://HOST:PORT/0" in ran.stderr

@@ -109,6 +109,9 @@ def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     options = known.model_copy(update={"redis_url": url}).redis()
     try:
         client = redis.Redis.from_url(**options, decode_responses=True)
+    except ValueError as error:
+        raise Problem(f"--redis {url}: {error}", "write it as redis://HOST:PORT/0") from None
+    try:
         return read_redis(client, known.redis_prefix, datetime.now(UTC))
     except (redis.RedisError, OSError) as error:
         raise Problem(f"--redis {url}: {error}", "check the URL and TIDEGATE_REDIS_PASSWORD") from None
