@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -74,6 +75,18 @@ def test_lines_of_a_recording_are_read_too(spec_file: Path) -> None:
         json.dumps({"partition": 0, "offset": n, "value": value_of(s).decode()}) + "\n" for n, s in enumerate(SNAPSHOTS)
     )
     assert run(spec_file, recorded)[:2] == run(spec_file, plain)[:2]
+
+
+def test_a_compressed_file_is_read_too(spec_file: Path, tmp_path: Path) -> None:
+    """The files of `tidegate replay record --gzip` are read as they are; one that is cut off is named."""
+    plain, path = ndjson([value_of(s) for s in SNAPSHOTS]), tmp_path / "snapshots.ndjson.gz"
+    path.write_bytes(gzip.compress(plain.encode()))
+    words = ["decide", "--spec", str(spec_file), "--snapshots", str(path)]
+    assert CliRunner().invoke(app, words).stdout == run(spec_file, plain)[1]
+    path.write_bytes(path.read_bytes()[:-20])
+    cut = CliRunner().invoke(app, words)
+    assert cut.exit_code == 2
+    assert cut.stderr.startswith(f"error: {path}, after line")
 
 
 def test_duplicates_and_late_snapshots_give_no_decision(spec_file: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, TextIO, TypeVar
@@ -90,7 +92,9 @@ def decided(
 
 
 def _opened(name: str) -> TextIO:
-    """Open a file of lines. Bytes that are not UTF-8 are kept, so that the error can name their line."""
+    """Open a file of lines, also a compressed one. Bytes that are not UTF-8 are kept: the error names their line."""
+    if name.endswith(".gz"):
+        return gzip.open(name, "rt", encoding="utf-8", errors="surrogateescape")
     if name != "-":
         return Path(name).open(encoding="utf-8", errors="surrogateescape")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -106,14 +110,17 @@ def read_events(path: Path, model: type[W]) -> list[W]:
 
 def _events(lines: TextIO, name: str, model: type[W]) -> Iterator[W]:
     """Yield the events of NDJSON lines; a bad line raises `Problem` with file, line, field and value."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield decode(model, _value(line))
-        except Unreadable as error:
-            hint = f"each line must be a {model.__name__} as JSON, or a line of a recording"
-            raise Problem(f"{name}:{number}: {error.detail}", hint) from None
+    number = 0
+    try:
+        for line in lines:
+            number += 1
+            if line.strip():
+                yield decode(model, _value(line))
+    except Unreadable as error:
+        hint = f"each line must be JSON of the kind {model.__name__}, or a line of a recording"
+        raise Problem(f"{name}:{number}: {error.detail}", hint) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Problem(f"{name}, after line {number}: {error}") from None
 
 
 def _value(line: str) -> bytes | None:
