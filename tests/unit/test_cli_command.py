@@ -349,3 +349,19 @@ def test_what_is_no_address_of_a_redis_is_refused(tmp_path: Path) -> None:
     assert ran.exit_code == 2
     assert "damaged" not in ran.stderr
     assert "redis://HOST:PORT/0" in ran.stderr
+
+
+def test_what_cannot_be_written_does_not_cost_the_results(tmp_path: Path) -> None:
+    """A backtest and a trial may take minutes: their tables come before an error about a file."""
+    load = tmp_path / "load.csv"
+    load.write_text("seconds,records_per_second\n0,1\n600,2\n", "utf-8")
+    write_history(tmp_path / "rec")
+    folder = str(tmp_path)  # which no page can be written to
+    for words, told in (
+        (["backtest", str(load), "--trials", "0"], "On all of it"),
+        (["what-if", "--from", str(tmp_path / "rec")], "so all of this was measured"),
+    ):
+        ran = CliRunner().invoke(app, [*words, "--html", folder])
+        assert ran.exit_code == 2
+        assert told in ran.stdout
+        assert "Is a directory" in ran.stderr

@@ -117,11 +117,11 @@ def backtest_command(
                 raise Problem(f"{source}: {error}") from None
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
-    _write(reports, left_out, source, html, json_file, job_file)
     for report in reports:
         _show(report)
     for each in left_out:
         stdout().print(f"left out: {each.name}: {each.why}", markup=False)
+    _write(reports, left_out, source, html, json_file, job_file)  # last: what cannot be written loses nothing else
     for what, path in (("page", html), ("figures", json_file), ("job file", job_file)):
         if path is not None and reports:
             stdout().print(f"{what}: {path}", markup=False)

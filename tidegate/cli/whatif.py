@@ -15,7 +15,7 @@ from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.terminal import stderr, stdout, table
-from tidegate.whatif.differences import differences_of
+from tidegate.whatif.differences import DecisionDifference, differences_of
 from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import rows_of
 from tidegate.whatif.recorded import RecordedJob, moments_of
@@ -78,17 +78,29 @@ def what_if(
     """
     trial = _trial(_recorded(job, source, since, bootstrap_servers, topic_prefix), policy, values, spec, engine, seeds)
     found = differences_of(trial)
-    if out is not None or html is not None:
-        from tidegate.whatif.picture import draw  # noqa: PLC0415  (matplotlib takes seconds to import)
-
-        picture = draw(trial)
-        if out is not None:
-            out.write_bytes(picture)
-        if html is not None:
-            html.write_text(page(trial, found, picture), encoding="utf-8")
     if as_text:
         typer.echo(as_json(trial, found))
+    else:
+        _show(trial, found, rows)
+    _write(trial, found, out, html)  # last: what cannot be written loses nothing else
+    for name, path in (("picture", out), ("page", html)):
+        if path is not None and not as_text:
+            stdout().print(f"{name}: {path}", markup=False)
+
+
+def _write(trial: Trial, found: list[DecisionDifference], out: Path | None, html: Path | None) -> None:
+    if out is None and html is None:
         return
+    from tidegate.whatif.picture import draw  # noqa: PLC0415  (matplotlib takes seconds to import)
+
+    picture = draw(trial)
+    if out is not None:
+        out.write_bytes(picture)
+    if html is not None:
+        html.write_text(page(trial, found, picture), encoding="utf-8")
+
+
+def _show(trial: Trial, found: list[DecisionDifference], rows: int) -> None:
     console = stdout()
     console.print(heading(trial, found), markup=False)
     for line in changes_of_spec(trial):
@@ -106,9 +118,6 @@ def what_if(
         console.print()
     for line in how_sure(trial):
         console.print(line, markup=False)
-    for name, path in (("picture", out), ("page", html)):
-        if path is not None:
-            console.print(f"{name}: {path}", markup=False)
 
 
 def _recorded(
