@@ -55,6 +55,19 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
+def deferred() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back while something starts that would otherwise be left behind; then raise them."""
+    if not _in_main_thread():
+        yield
+        return
+    came: list[int] = []
+    with _handled_by(lambda number, _frame: came.append(number)):
+        yield
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
     former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = {number: known for number, known in former.items() if known not in (signal.SIG_IGN, None)}

@@ -292,10 +292,10 @@ def test_backtest_ignores_no_option_that_does_not_fit(words: list[str]) -> None:
 def test_a_spark_that_does_not_start_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A master that Spark does not know, or that does not answer, is named with what Spark says."""
 
-    def refuse(_builder: object) -> None:
+    def refuse(**_settings: object) -> None:
         raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.")
 
-    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", refuse)
+    monkeypatch.setattr("pyspark.SparkContext._ensure_initialized", refuse)
     with pytest.raises(NoSpark) as caught:
         start_session("foo://bar")
     problem = problem_of(caught.value)

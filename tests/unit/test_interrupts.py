@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tidegate.interrupts import check, interruptible, uninterrupted
+from tidegate.interrupts import check, deferred, interruptible, uninterrupted
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -95,3 +95,17 @@ def test_another_thread_is_not_affected() -> None:
     thread.start()
     thread.join(10)
     assert done.is_set()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", BOTH)
+def test_an_interrupt_waits_for_what_is_starting(number: signal.Signals) -> None:
+    """What would be left behind half started is finished first; then the interrupt ends the rest."""
+    done = []
+    with suppress(KeyboardInterrupt), interruptible():
+        with deferred():
+            signal.raise_signal(number)
+            done.append("started")
+        pytest.fail("it went on")
+    assert done == ["started"]
+    check()

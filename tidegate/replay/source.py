@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
+from tidegate.interrupts import deferred
 from tidegate.replay.files import BadRecording, damaged, read_manifest
 
 if TYPE_CHECKING:
@@ -24,30 +25,33 @@ class NoSpark(RuntimeError):
 
 def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> SparkSession:
     """Return a Spark session for recomputing. Raises `NoSpark`."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  (takes seconds to import)
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  (takes seconds to import)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    builder = (
-        SparkSession.builder.master(master)
-        .appName("tidegate-recompute")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "2g")
+    options = {
+        "spark.master": master,
+        "spark.app.name": "tidegate-recompute",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
         # Up to some 400,000 decisions, C2 takes longer to compile than its code saves.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .config("spark.sql.files.maxPartitionBytes", "16m")
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.files.maxPartitionBytes": "16m",
         # Partitions small enough to be sorted in memory, and several per core, whatever the length of the history.
-        .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
-        .config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "4m")
-    )
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "4m",
+    }
     if master.startswith("local"):
         # Use the loopback address, whatever the host name resolves to, and for the workers this Python, not PATH's.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if jars:
-        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+        options["spark.jars"] = ",".join(map(str, jars))
     try:
-        session: SparkSession = builder.getOrCreate()
+        with deferred():  # a JVM that PySpark does not know yet would stay for ever
+            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(options.items())))  # noqa: SLF001
+        session: SparkSession = SparkSession.builder.config(map=options).getOrCreate()
     except Exception as error:
         said = spark_said(error).rstrip(".")
         raise NoSpark(f"Spark does not start on the master {master}: {said}. It may have said more above") from error
