@@ -104,6 +104,7 @@ class RedisFence:
     """Tokens by an atomic compare-and-set in Redis."""
 
     def __init__(self, client: redis.Redis, prefix: str) -> None:
+        self._client = client
         self._prefix = prefix
         self._script = client.register_script(_LUA)
 
@@ -130,5 +131,7 @@ class RedisFence:
             answer = cast(list[int], self._script(keys=[fence_key(self._prefix, job_id)], args=args))
         except redis.RedisError as error:
             log.warning("job %s: Redis does not answer (%s); the log and the control directory decide", job_id, error)
+            # after a failover, the old connections lead to a replica, for ever
+            self._client.connection_pool.disconnect(inuse_connections=False)
             return None
         return None if answer[0] else Token(answer[1], answer[2])

@@ -14,6 +14,7 @@ import pytest
 import redis
 from pydantic import SecretStr
 
+from services.actuator.fence import RedisFence
 from services.decider.reservations import RedisReservations, connect
 from services.decider.settings import DeciderSettings
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
@@ -23,6 +24,7 @@ from tidegate.engine.reservations import Answer, Hold
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, RedisView
 from tidegate.events.result import Phase
+from tidegate.launcher.control import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.stack import Stack, down, up
 
@@ -116,39 +118,68 @@ def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp
         assert flow.redis.get(f"{flow.settings.redis_prefix}cooldown:a")
 
 
-def test_after_a_failover_the_new_primary_is_asked(own: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The old primary goes on as a replica, and keeps its connections: it answers, and refuses every write (F22)."""
+@pytest.fixture
+def new(own: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
+    """Another Redis, with the same password."""
     folder = tmp_path_factory.mktemp("new-primary")
-    new, old = up(folder, kafka=False, spark=False), own.info
+    info = up(folder, kafka=False, spark=False)
+    try:
+        with redis.Redis(port=info.ports.redis, password=info.redis_password) as client:
+            client.config_set("requirepass", own.info.redis_password)
+        with redis.Redis(port=info.ports.redis, password=own.info.redis_password) as client:
+            yield client
+    finally:
+        down(folder)
+
+
+def fail_over(own: Stack, new: redis.Redis, proxy: TcpProxy) -> None:
+    """Have the address lead to the new Redis. The old one is its replica, and keeps its connections."""
+    port = new.connection_pool.connection_kwargs["port"]
+    with redis.Redis(port=own.info.ports.redis, password=own.info.redis_password) as client:
+        client.replicaof("127.0.0.1", port)
+    proxy.lead_to(port)
+
+
+def test_after_a_failover_the_decider_asks_the_new_primary(own: Stack, new: redis.Redis) -> None:
+    """A replica goes on to answer, and refuses every write (F22)."""
 
     async def play(proxy: TcpProxy) -> list[tuple[RedisView, Answer]]:
         settings = DeciderSettings(
-            redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_password=SecretStr(old.redis_password)
+            redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_password=SecretStr(own.info.redis_password)
         )
-        reservations = RedisReservations(connect(settings), SystemClock(), prefix="x:", retry_seconds=0.1)
-        await reservations.refresh()
-        await reservations.restore([])
-        until = time.time() + 100.0
-        answers = []
-        for number in range(4):
-            seen = await reservations.refresh()
-            if seen is RedisView.REBUILDING:
-                await reservations.restore([])
-            hold = Hold(f"job-{number}", "default", f"decision-{number}", 1, until, until)
-            answers.append((seen, await reservations.reserve(hold, 100)))
-            if number == 0:
-                redis.Redis(port=old.ports.redis, password=old.redis_password).replicaof("127.0.0.1", new.ports.redis)
-                proxy.lead_to(new.ports.redis)
-            await asyncio.sleep(0.2)
+        async with connect(settings) as client:
+            reservations = RedisReservations(client, SystemClock(), prefix="x:", retry_seconds=0.1)
+            await reservations.refresh()
+            await reservations.restore([])
+            until = time.time() + 100.0
+            answers = []
+            for number in range(4):
+                seen = await reservations.refresh()
+                if seen is RedisView.REBUILDING:
+                    await reservations.restore([])
+                hold = Hold(f"job-{number}", "default", f"decision-{number}", 1, until, until)
+                answers.append((seen, await reservations.reserve(hold, 100)))
+                if number == 0:
+                    fail_over(own, new, proxy)
+                await asyncio.sleep(0.2)
         return answers
 
-    try:
-        client = redis.Redis(port=new.ports.redis, password=new.redis_password)
-        client.config_set("requirepass", old.redis_password)
-        with TcpProxy(old.ports.redis) as proxy:
-            first, refused, *later = asyncio.run(play(proxy))
-    finally:
-        down(folder)
+    with TcpProxy(own.info.ports.redis) as proxy:
+        first, refused, *later = asyncio.run(play(proxy))
     assert first == (RedisView.OK, Answer.TAKEN)
     assert refused == (RedisView.OK, Answer.NOT_NOW)
     assert later == [(RedisView.REBUILDING, Answer.TAKEN), (RedisView.OK, Answer.TAKEN)]
+
+
+def test_after_a_failover_the_actuators_ask_the_new_primary(own: Stack, new: redis.Redis, tmp_path: Path) -> None:
+    """While Redis refuses, the control directory decides; after that, Redis decides between two actuators again."""
+    password = own.info.redis_password
+    with TcpProxy(own.info.ports.redis) as proxy, redis.Redis(port=proxy.port, password=password) as client:
+        fence = RedisFence(client, "x:")
+        control = Control.at(tmp_path, "rates")
+        assert fence.claim(control, "rates", 7, "a") == Token(7, 1)
+        fail_over(own, new, proxy)
+        assert fence.claim(control, "rates", 7, "a") == Token(7, 1)
+        assert new.hgetall("x:fence:rates") == {}
+        assert fence.claim(control, "rates", 7, "a") == Token(7, 1)
+        assert new.hgetall("x:fence:rates") == {b"epoch": b"7", b"run": b"1", b"owner": b"a"}
