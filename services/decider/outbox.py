@@ -128,6 +128,7 @@ class AwaitedProducer:
     def __init__(self, settings: ServiceSettings) -> None:
         # A lane waits for the acknowledgement of its record, so the record must not wait for others.
         self._producer = RecordProducer(settings, **{"linger.ms": 0, "message.max.bytes": MAX_REQUEST_BYTES})
+        self._waiting: set[Callable[[NotDelivered | None], None]] = set()
         threading.Thread(target=self._serve, name="acknowledgements", daemon=True).start()
 
     async def send(
@@ -147,12 +148,20 @@ class AwaitedProducer:
             loop.call_soon_threadsafe(_finish, done, error)
 
         place = {} if partition is None else {"partition": partition}
-        self._producer.produce(topic, key, value, headers or [], delivered, **place)
-        await done
+        self._waiting.add(delivered)
+        try:
+            self._producer.produce(topic, key, value, headers or [], delivered, **place)
+            await done
+        finally:
+            self._waiting.discard(delivered)
 
     def _serve(self) -> None:
         while True:
-            self._producer.poll(1.0)
+            try:
+                self._producer.poll(1.0)
+            except NotDelivered as error:  # of none of them there will be a report
+                for delivered in list(self._waiting):
+                    delivered(error)
 
 
 def _finish(done: asyncio.Future[None], error: Exception | None) -> None:

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from services.decider.outbox import AwaitedProducer
 from tests.support.events import job
 from tidegate.runtime.kafka import Publisher
 from tidegate.runtime.producer import NotDelivered
@@ -32,7 +35,8 @@ class Client:
     def produce(self, *_: object, **__: object) -> None:
         self._call("produce")
 
-    def poll(self, _seconds: float) -> int:
+    def poll(self, seconds: float) -> int:
+        time.sleep(min(seconds, 0.01))
         self._call("poll")
         return 0
 
@@ -62,6 +66,22 @@ def test_a_producer_that_has_failed_for_good_is_replaced(
         publisher.publish(job())
     publisher.publish(job())
     assert Client.made[1].calls == ["produce", "poll", "flush"]
+
+
+def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the decider would wait until its watchdog ends it."""
+    monkeypatch.setattr(Client, "made", [], raising=False)
+    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
+
+    async def play() -> None:
+        producer = AwaitedProducer(ServiceSettings())
+        waiting = asyncio.create_task(producer.send("t", b"k", b"v"))
+        await asyncio.sleep(0.05)
+        Client.made[0].fails["poll"] = LATE
+        with pytest.raises(NotDelivered, match="another one takes its place"):
+            await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(play())
 
 
 def test_a_record_that_is_refused_costs_no_producer(monkeypatch: pytest.MonkeyPatch) -> None:
