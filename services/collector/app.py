@@ -127,6 +127,7 @@ class Collector:
     async def round(self, due: Mapping[str, tuple[int, Interval]]) -> None:
         """Measure the due jobs and queue their snapshots for delivery."""
         started = self.clock.monotonic()
+        due = {job_id: when for job_id, when in due.items() if job_id in self._specs}  # one may just have been removed
         groups: dict[tuple[str, str | None], list[JobSpec]] = {}
         for job_id in due:
             spec = self._specs[job_id]

@@ -643,6 +643,19 @@ def test_jobs_that_are_read_slowly_are_measured_all_the_same(tmp_path: Path, mon
     assert {made.job_id for made in asyncio.run(play())} == {"slow", "broken"}
 
 
+def test_a_job_that_was_removed_since_it_was_due_costs_no_other_job_its_snapshot(tmp_path: Path) -> None:
+    """The jobs topic may tell so just before a round begins."""
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path, "a"))
+        await world.begin()
+        due = EPOCH, Interval(T - timedelta(seconds=10), T, first=True)
+        await world.collector.round({"gone": due, "a": due})
+        return await world.snapshots(1)
+
+    assert [made.job_id for made in asyncio.run(play())] == ["a"]
+
+
 def test_an_unreadable_spec_goes_to_the_dead_letters(tmp_path: Path) -> None:
     """The letter has its bytes and key, and the other jobs are measured as before."""
 
