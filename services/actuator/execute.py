@@ -105,9 +105,13 @@ class CommandRunner:
             state = self._record(command, state, _ORPHANED if spec is None else ENDED_BY_MOVE, trace_id)
         if spec is None or next_action(state) is Action.NOTHING:
             return state.phase
-        drivers = self._drivers(spec)
-        if cluster is not None:
-            drivers.before = self._drivers(where_it_ran(spec, cluster))
+        try:
+            drivers = self._drivers(spec)
+            if cluster is not None:
+                drivers.before = self._drivers(where_it_ran(spec, cluster))
+        except _FILE_ERRORS as error:  # there can be no file at the place that the spec names by now
+            outcome = replace(_broken(spec, error), event=ActionEvent.ORPHANED)
+            return self._record(command, state, outcome, trace_id).phase
         fence = JobFence(self.fence, drivers.control, spec.job_id, command.epoch, self.owner)
         task = Task(command, spec, self.clock, fence, cancelled, self.files)
         while next_action(state) is not Action.NOTHING:

@@ -295,6 +295,26 @@ def test_a_spec_that_nobody_expects_fails_its_command_and_not_the_actuator(
     assert "hunter2" not in world.topic[-1].sentence
 
 
+@pytest.mark.parametrize("phase", [Phase.ACCEPTED, Phase.STOPPED])
+def test_a_place_that_is_none_any_more_fails_the_command_and_not_the_actuator(world: FakeWorld, phase: Phase) -> None:
+    """The spec may have changed since the command began."""
+    world.start()
+    world.die_at = ("after", phase)
+    with pytest.raises(Died):
+        world.carry(command())
+    app = world.spec.application.model_copy(update={"control_dir": "hdfs://[nn/control"})
+    runner = CommandRunner(
+        clock=world,
+        log=command_log(world.topic),
+        fence=world,
+        backends={"standalone": world},
+        publish=world.publish,
+        owner="b",
+    )
+    assert runner.run(command(), world.spec.model_copy(update={"application": app}), Waiting(world)) is Phase.FAILED
+    assert world.topic[-1].code == "BROKEN_FILES"
+
+
 def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
