@@ -319,10 +319,10 @@ class Rollout:
 
     def _at_stop(self, most: float) -> tuple[float, float, float]:
         """Return lag and age when a change begins that breaks a batch after `most` seconds, and the seconds late."""
-        cycle, demand = self.model.limits.cycle, self.demand
+        demand = self.demand
         batch, _ = self._batch(self.model.size, self.lag)
         running, _ = self._batch(self.model.size, self.lag - min(self.lag, demand * self.running_seconds))
-        if min(cycle(batch), cycle(running) - self.running_seconds) <= most:
+        if min(batch, running - self.running_seconds) <= most:
             return self._after_batch(0.0)
         age = self.age + most
         late = age - self.objective_seconds * (1.0 - LAG_HEADROOM)
