@@ -23,6 +23,7 @@ from tidegate.backtest.search import NOT_SEARCHED, Found
 from tidegate.backtest.trial import Replica
 from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
+from tidegate.events.way import Way
 from tidegate.lab.tunings import DEFAULTS, Tuning
 from tidegate.launcher.pods import mebibytes
 from tidegate.remote.files import Files
@@ -262,6 +263,17 @@ def test_a_drawn_load_takes_a_proposed_job_file(report: JobReport) -> None:
     assert again.proposed.whole.changes > 0
     assert again.spec.scaling.mode is Mode.ADVISE
     assert again.spec.application.script == spec.application.script
+
+
+def test_a_drawn_load_keeps_to_the_deadlines_of_its_spec(report: JobReport) -> None:
+    """A start that must be done sooner than any start is cannot succeed."""
+    spec = parse_specs(report.job_file, "job.yaml")[0]
+    hurried = spec.application.model_copy(update={"rescale": (Way.RESTART,), "start_deadline_seconds": 5})
+    late = []
+    for each in (spec, spec.model_copy(update={"application": hurried})):
+        drawn = Drawn("load", Load([200.0] * 360 + [1500.0] * 360), model(), even(8), each)
+        late.append(backtest_load(drawn, Choices(), no_search).proposed.whole.late_seconds)
+    assert late[1] > 3 * late[0]
 
 
 def test_logs_elsewhere_are_read_the_same(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tidegate.backtest.delays import window_seconds
 from tidegate.backtest.fitting import Fit, fit
@@ -122,7 +122,7 @@ def backtest_runs(name: str, runs: Sequence[Run], choices: Choices, search: Sear
     seen = _Seen(fitted.model, fitted.shares, load, past.slots.size(past.end) or most, most)
     spec = _spec(told, choices, seen)
     replica = Replica(
-        model=replace(fitted.model, job_id=spec.job_id, pipeline_id=spec.pipeline_id, ways=spec.application.ways),
+        model=fitted.model.as_specified(spec),
         shares=fitted.shares,
         load=load,
         spec=spec,
@@ -153,13 +153,7 @@ def backtest_load(drawn: Drawn, choices: Choices, search: Search) -> JobReport:
     bound = batch_bound(spec)
     constant = demand(model, shares, _peak(load), bound, sizes_of(spec))
     replica = Replica(
-        model=replace(
-            model,
-            job_id=spec.job_id,
-            pipeline_id=spec.pipeline_id,
-            pool_id=spec.pool_id,
-            ways=spec.application.ways,
-        ),
+        model=model.as_specified(spec),
         shares=shares,
         load=load,
         spec=spec,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -120,14 +119,7 @@ def _model(
     job: JobSpec, snapshots: Path | None, plain: JobModel, shares: tuple[float, ...]
 ) -> tuple[JobModel, tuple[float, ...]]:
     """Return the model of the job and the shares of its partitions, fitted to a recording or as given."""
-    model = replace(
-        plain,
-        pipeline_id=job.pipeline_id,
-        pool_id=job.pool_id,
-        ways=job.application.ways,
-        stop_deadline_seconds=job.application.stop_deadline_seconds,
-        start_deadline_seconds=job.application.start_deadline_seconds,
-    )
+    model = plain.as_specified(job)
     if snapshots is None:
         return model, shares
     found = calibrate(_recorded(snapshots, job.job_id))

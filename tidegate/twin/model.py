@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
+from tidegate.events.job import JobSpec
 from tidegate.events.way import ALL_WAYS, Way
 
 
@@ -206,6 +207,19 @@ class JobModel:
     def pipeline(self) -> str:
         """Key of the job's events."""
         return self.pipeline_id or self.job_id
+
+    def as_specified(self, spec: JobSpec) -> JobModel:
+        """Return the model with what a spec says: its names, its deadlines, and the ways in which its size changes."""
+        application = spec.application
+        return replace(
+            self,
+            job_id=spec.job_id,
+            pipeline_id=spec.pipeline_id,
+            pool_id=spec.pool_id,
+            ways=application.ways,
+            stop_deadline_seconds=application.stop_deadline_seconds,
+            start_deadline_seconds=application.start_deadline_seconds,
+        )
 
     def without_noise(self) -> JobModel:
         """Return the average job: batches without noise, starts and registrations at the middle of their jitter."""

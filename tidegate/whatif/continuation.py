@@ -29,18 +29,8 @@ NOT_THE_JOBS = (Part.END_OFFSETS, Part.CAPACITY)
 
 def model_for(spec: JobSpec, found: Calibration) -> JobModel:
     """Return the model of a job, fitted to its recording, that changes its size in the ways its spec allows."""
-    application = spec.application
-    base = JobModel(
-        job_id=spec.job_id,
-        pipeline_id=spec.pipeline_id,
-        pool_id=spec.pool_id,
-        sources=("source",),
-        stages=(StageModel("batch", 0.001),),
-        ways=application.ways,
-        stop_deadline_seconds=application.stop_deadline_seconds,
-        start_deadline_seconds=application.start_deadline_seconds,
-    )
-    return found.model(spec.job_id, base)
+    base = JobModel(spec.job_id, sources=("source",), stages=(StageModel("batch", 0.001),))
+    return found.model(spec.job_id, base.as_specified(spec))
 
 
 class Continuation:
