@@ -42,6 +42,7 @@ def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
     options = ["--spec", str(spec), "--load", "step", "--hours", "1.5", "--out", str(picture)]
     result = CliRunner().invoke(simulate_app, options)
     assert result.exit_code == 0, result.output
+    assert result.stderr == ""  # a progress bar is for a terminal
     assert "Scale up from" in result.output
     assert "core-seconds" in result.output
     assert picture.read_bytes().startswith(PNG)

@@ -97,7 +97,7 @@ def _recording(scenario: Scenario) -> JobRecording:
     job = scenario.specs[0]
     text = f"simulating {job.scaling.policy}"
     columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=stderr(), transient=True) as progress:
+    with Progress(*columns, console=stderr(), transient=True, disable=not stderr().is_terminal) as progress:
         task = progress.add_task(text, total=1.0)
         return simulate(scenario, progress=lambda share: progress.update(task, completed=share))[job.job_id]
 

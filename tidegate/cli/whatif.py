@@ -152,7 +152,9 @@ def _trial(
     with ExitStack() as opened:
         steps = ThisEngine() if engine is None else opened.enter_context(OtherEngine(engine))
         columns = (TextColumn("deciding again"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        bar = opened.enter_context(Progress(*columns, console=stderr(), transient=True))
+        bar = opened.enter_context(
+            Progress(*columns, console=stderr(), transient=True, disable=not stderr().is_terminal)
+        )
         task = bar.add_task("deciding again", total=1.0)
         return attempt(
             recorded, moments, steps, vary, seeds=seeds, progress=lambda share: bar.update(task, completed=share)
