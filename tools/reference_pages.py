@@ -134,9 +134,9 @@ def _meaning(parameter: Any) -> str:
     said = [getattr(parameter, "help", None) or ""]
     shown = isinstance(parameter.show_default, str) and " " not in parameter.show_default
     default = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
-    plain = shown or isinstance(parameter.default, int | float)
+    plain = shown or isinstance(parameter.default, int | float | Path)
     if (
-        isinstance(default, str | int | float)
+        isinstance(default, str | int | float | Path)
         and not isinstance(default, bool)
         and parameter.param_type_name == "option"
     ):
