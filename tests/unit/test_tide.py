@@ -466,6 +466,16 @@ def test_a_batch_that_takes_too_long_without_its_records_is_told(way: Way) -> No
     assert max(tick.slots for tick in found.ticks) <= 11
 
 
+@pytest.mark.parametrize("way", [Way.RESTART, Way.IN_PLACE])
+def test_a_job_that_its_record_limit_makes_late_does_not_grow(way: Way) -> None:
+    """1,000 records every 5 s, whatever the size: 16 slots would be as late as one when 400 records/s arrive."""
+    model = JobModel("job", ("orders",), (StageModel("read", 0.004),), ways=(way,))
+    model = replace(model, max_records_per_trigger=1000, trigger_interval_seconds=5.0)
+    topics = {"orders": TopicPlan(even_shares(64), Load([150.0] * 360 + [400.0] * 360))}
+    found = simulate(Scenario((model,), (spec_for(model),), topics, {"default": 32}, {"job": 1}, 3600.0))["job"]
+    assert found.commands == []
+
+
 @pytest.mark.parametrize("name", sorted(TideOptions.removed))
 def test_a_job_file_with_an_option_of_an_earlier_engine_is_told_to_remove_it(name: str) -> None:
     """The error names the option, and those that there are."""

@@ -307,13 +307,21 @@ class CapacityModel:
             rate = self.capacities[size] = self._capacity(size)
         return rate
 
+    def gains(self, size: int) -> bool:
+        """Whether a larger size processes more than the present one: with a record limit, it may not."""
+        return self._modelled(size) > self._modelled(self.size)
+
     def _capacity(self, size: int) -> float:
+        rate = self._modelled(size)
+        return rate if size < self.size or rate > self.floor else self.floor
+
+    def _modelled(self, size: int) -> float:
+        """Return the capacity of a size without what the present one has kept up with."""
         cost, limits = self.record_seconds(size), self.limits
         records = max(0.05 * self.batch_seconds, self.batch_seconds - self.overhead) / cost
         if limits.max_records is not None and limits.max_records < records:
             records = float(limits.max_records)
-        rate = records / limits.cycle(self.overhead + cost * records)
-        return rate if size < self.size or rate > self.floor else self.floor
+        return records / limits.cycle(self.overhead + cost * records)
 
 
 def nearest(sizes: Sequence[SizeFit], size: int) -> SizeFit:

@@ -176,12 +176,15 @@ class Rollout:
     def cheapest_growth(self, stay: Choice) -> Choice:
         """Return the cheapest of the present size and the larger ones.
 
-        A size that cannot hold the sustained demand is charged a second change.
+        A size that cannot hold the sustained demand is charged a second change. If it also processes no more than the
+        present one, as with a record limit, the job is late with both, for as long.
         """
         sizes, first = self.sizes, self.smallest_sufficient
         best = stay
         for index in range(max(bisect_right(sizes, self.model.size), min(first, len(sizes) - 1) - 2), len(sizes)):
             size = sizes[index]
+            if index < first and not self.model.gains(size):
+                continue
             cost = self.horizon_seconds * size + self.prices.change * (1.0 if index >= first else 2.0)
             if cost >= best.cost and index >= first:
                 break
