@@ -57,7 +57,7 @@ class BatchLimits(NamedTuple):
     """How long it lasted."""
     last_id: int | None = None
     """Its number."""
-    begun: float = 0.0
+    running_since: float = 0.0
     """When the batch started that ran at the newest snapshot with a running one, epoch seconds."""
     waiting: float | None = None
     """How many records had waited for it; None if that is not known."""
@@ -67,10 +67,12 @@ class BatchLimits(NamedTuple):
 
         A batch may last longer than the window, so this is to be seen when it starts.
         """
-        begun = started.timestamp() if started is not None else 0.0
-        if begun == self.begun or started is None or not self.last_started:
+        running_since = started.timestamp() if started is not None else 0.0
+        if running_since == self.running_since or started is None or not self.last_started:
             return self
-        return self._replace(begun=begun, waiting=_waited(window, self.last_started, self.last_seconds, begun))
+        return self._replace(
+            running_since=running_since, waiting=_waited(window, self.last_started, self.last_seconds, running_since)
+        )
 
     def learned(self, batches: Sequence[MicroBatch], window: Sequence[Slice]) -> BatchLimits:
         """Return the limits after the batches of a snapshot, the newest of the window.
@@ -81,7 +83,7 @@ class BatchLimits(NamedTuple):
         two snapshots, records must have waited with both: without a trigger, a batch waits for records. Two batches
         between which one was not seen, because a snapshot was lost, show none of this.
         """
-        max_records, trigger_seconds, before, last_lag, gap, started, seconds, number, begun, waiting = self
+        max_records, trigger_seconds, before, last_lag, gap, started, seconds, number, running_since, waiting = self
         newest, lag = batches[-1], (window[-1].lag if window else None) or 0
         if len(batches) > 1:
             earlier = batches[-2]
@@ -96,7 +98,7 @@ class BatchLimits(NamedTuple):
         if is_largest and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
             max_records = last
         now = newest.started_at.timestamp()
-        if len(batches) == 1 and now != begun:
+        if len(batches) == 1 and now != running_since:
             waiting = _waited(window, started, seconds, now)
         if started and number is not None and newest.batch_id == number + 1:
             distance = micro(now - started)
@@ -112,7 +114,16 @@ class BatchLimits(NamedTuple):
         else:
             gap = 0.0
         return BatchLimits(
-            max_records, trigger_seconds, last, lag, gap, now, newest.duration_seconds, newest.batch_id, begun, waiting
+            max_records,
+            trigger_seconds,
+            last,
+            lag,
+            gap,
+            now,
+            newest.duration_seconds,
+            newest.batch_id,
+            running_since,
+            waiting,
         )
 
     def cycle(self, batch_seconds: float) -> float:
