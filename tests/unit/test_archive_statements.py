@@ -49,6 +49,8 @@ def test_a_private_key_is_for_its_owner_alone(tmp_path: Path, key: SigningKey) -
     with pytest.raises(BadKey, match="never overwritten"):
         new_key(path, "archive")
     path.chmod(0o640)
+    with pytest.raises(BadKey, match="is a public key: signing takes the private one"):
+        read_key(public_path(path))
     with pytest.raises(BadKey, match="can be read by others") as refused:
         read_key(path)
     assert secret not in str(refused.value)

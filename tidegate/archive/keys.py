@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PRIVATE_MODE = 0o600
+PUBLIC = ".pub"
+"""What the name of a public key has after that of its private key."""
 
 
 class BadKey(ValueError):
@@ -89,13 +91,15 @@ def new_key(path: Path, service: str) -> SigningKey:
 
 def public_path(path: Path) -> Path:
     """Return where the public key of a private key file is."""
-    return path.with_name(path.name + ".pub")
+    return path.with_name(path.name + PUBLIC)
 
 
 def read_key(path: Path) -> SigningKey:
     """Return the private key in a file; raise `BadKey` if it is no key, or if others can read it."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
 
+    if path.suffix == PUBLIC:
+        raise BadKey(f"{path} is a public key: signing takes the private one, {path.with_suffix('')}")
     if path.stat().st_mode & 0o077:
         raise BadKey(f"{path} can be read by others: run `chmod 600 {path}`, and replace the key if they may have")
     try:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.archive.store import MANIFEST, load
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
@@ -18,6 +19,7 @@ from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
 from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdict
 from tidegate.replay.audit.run import audit as run_audit
+from tidegate.replay.files import read_manifest
 from tidegate.terminal import stdout, table
 
 
@@ -61,6 +63,8 @@ def audit(
     if recording is None:
         settings = connect(bootstrap_servers, topic_prefix)
         check_reachable(settings)
+    else:  # before Spark, which takes seconds to start
+        (load if (recording / MANIFEST).is_file() else read_manifest)(recording)
     logs = None if event_logs is None else _logs(event_logs)
     contents = None if redis_url is None else _redis(redis_url, settings)
     with bars() as shown, session(master, with_kafka=settings is not None) as spark:

@@ -66,7 +66,7 @@ def values_of(assignments: Iterable[str]) -> dict[str, Scalar]:
     for line in filter(None, map(str.strip, assignments)):
         name, _, value = (part.strip() for part in line.partition("="))
         if not (name and value):
-            raise CannotTry(f"{line!r} is not an option: write `name = value`, one on a line")
+            raise CannotTry(f"{line!r} has no name or no value: write `name=value`")
         found[name] = scalar_of(value)
     return found
 
