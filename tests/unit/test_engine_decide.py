@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from tests.support.engine import step
 from tests.support.events import START, codes, job, observed, result, snapshot, steady
 from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
+from tidegate.engine.history import History
 from tidegate.engine.memory import Recorded
 from tidegate.engine.results import take_results
 from tidegate.engine.state import InFlight, JobState, from_wire, to_wire
@@ -174,6 +175,39 @@ def test_what_is_rejected_is_ordered_again_only_after_the_cooldown() -> None:
         ordered += [number] if decision.command else []
     assert len(ordered) > 2
     assert all(after - before >= 6 for before, after in pairwise(ordered)), "60 s, ten seconds apart"
+
+
+def orders_that_fail(spec: JobSpec, *, snapshots: int, fail: Callable[[int], bool]) -> list[int]:
+    """Return at which snapshots an overloaded job was ordered to grow; `fail` says which orders are taken back."""
+    state, ordered = JobState.new(), list[int]()
+    results: tuple[ActionResult, ...] = ()
+    for number, each in enumerate(overloaded(snapshots)):
+        state, decision = step(state, each, spec, observed(each, results=results))
+        results = ()
+        if decision.command is not None:
+            phase = Phase.ROLLED_BACK if fail(len(ordered)) else Phase.VERIFIED
+            results = (result(decision.decision_id, phase, number, parallelism=4, way=Way.IN_PLACE),)
+            ordered.append(number)
+    return ordered
+
+
+def test_a_change_that_fails_again_and_again_is_ordered_ever_more_rarely() -> None:
+    """Such as growth whose executors always die: 1, 2, 4, 8 minutes and so on, until one works."""
+    spec = job(guards={"cooldown": {"up_seconds": 60}, "backoff": {"longest_seconds": 480}})
+    ordered = orders_that_fail(spec, snapshots=220, fail=lambda _: True)
+    assert [after - before for before, after in pairwise(ordered)][:6] == [6, 12, 24, 48, 48, 48]
+    once = orders_that_fail(spec, snapshots=100, fail=lambda count: count != 2)
+    assert [after - before for before, after in pairwise(once)][:5] == [6, 12, 2, 6, 12]
+
+
+def test_a_failure_of_the_other_direction_or_of_an_older_spec_delays_nothing() -> None:
+    """What fails is a scale-up or a scale-down; a person who has changed the spec may have removed the cause."""
+    shots = overloaded(9)
+    for history, spec_version, orders in ((History(failed=(True, 9)), 1, 0), (History(failed=(False, 9)), 1, 1)):
+        state = JobState(spec_version=spec_version, last_action_at=shots[0].observed_at.timestamp(), history=history)
+        assert sum(each.command is not None for each in run(job(), shots, state)[1]) == orders
+        state = state._replace(spec_version=2)
+        assert sum(each.command is not None for each in run(job(), shots, state)[1]) == 1
 
 
 def test_a_rolled_back_restart_keeps_the_last_good_size() -> None:

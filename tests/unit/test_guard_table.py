@@ -392,6 +392,13 @@ ROWS = [
         "the job's quota allows 6 slots",
     ),
     Row(
+        "backoff",
+        lambda: growth(state=JobState(spec_version=1, last_action_at=LAST - 99, history=History(failed=(True, 3)))),
+        held,
+        "BACKOFF",
+        "the last scale-up failed (3 in a row), was ordered 100 s ago, and the next one waits for 240 s",
+    ),
+    Row(
         "cooldown",
         lambda: growth(
             job(guards=guards(cooldown={"up_seconds": 600, "down_seconds": 0})),

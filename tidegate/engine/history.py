@@ -1,4 +1,4 @@
-"""What the guards remember of a job: restarts of the last day, the last scale-up, a pending scale-down, a halt.
+"""What the guards remember of a job: restarts, the last scale-up, a pending scale-down, a halt, failures.
 
 It is part of the state. Only what is set goes on the wire, so the state of a quiet job stays small.
 """
@@ -60,6 +60,8 @@ class History:
     """Since when smaller sizes have been proposed without a break, and the largest of them."""
     halt: str | None = None
     """STOPPED or FAILED at a state limit; RESUMED when a person let a stopped job continue."""
+    failed: tuple[bool, int] | None = None
+    """Whether the change of size that failed last was a scale-up, and how many of those have failed in a row."""
 
 
 EMPTY = History()
@@ -101,9 +103,22 @@ def restarts_of_the_day(history: History, at: float) -> list[int]:
     return [ordered for ordered in history.ordered_at if ordered > at - DAY_SECONDS]
 
 
+def note_outcome(history: History, *, worked: bool) -> History:
+    """Return the history after the change of size that was ordered last has worked, or failed."""
+    grew = history.growth is not None
+    before = history.failed[1] if history.failed is not None and history.failed[0] is grew else 0
+    if worked:
+        return replace(history, failed=None) if before else history
+    return replace(history, failed=(grew, before + 1))
+
+
 def resumed(history: History) -> History:
-    """Return the history after a person changed the spec: a stopped job may continue, a failed one may not."""
-    return replace(history, halt=RESUMED) if history.halt == STOPPED else history
+    """Return the history after a person changed the spec: a stopped job may continue, a failed one may not.
+
+    What failed may work now.
+    """
+    halt = RESUMED if history.halt == STOPPED else history.halt
+    return history if (halt, None) == (history.halt, history.failed) else replace(history, halt=halt, failed=None)
 
 
 def history_to_wire(history: History) -> dict[str, JsonValue]:
@@ -119,15 +134,18 @@ def history_to_wire(history: History) -> dict[str, JsonValue]:
         wire["shrink"] = list(history.shrink)
     if history.halt is not None:
         wire["halt"] = history.halt
+    if history.failed is not None:
+        wire["failed"] = list(history.failed)
     return wire
 
 
 def history_from_wire(wire: Mapping[str, Any]) -> History:
     """Return the history that `history_to_wire` wrote."""
-    growth, shrink = wire.get("growth"), wire.get("shrink")
+    growth, shrink, failed = wire.get("growth"), wire.get("shrink"), wire.get("failed")
     return History(
         ordered_at=tuple(wire.get("ordered_at", ())),
         growth=Growth(*growth) if growth else None,
         shrink=(shrink[0], shrink[1]) if shrink else None,
         halt=wire.get("halt"),
+        failed=(failed[0], failed[1]) if failed else None,
     )

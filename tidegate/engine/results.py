@@ -12,7 +12,7 @@ from tidegate.engine.costs import (
     note_closed,
     note_cost,
 )
-from tidegate.engine.history import note_restart
+from tidegate.engine.history import note_outcome, note_restart
 from tidegate.engine.state import InFlight, JobState, Slice
 from tidegate.engine.upgrade import take_application
 from tidegate.engine.ways import checksum
@@ -62,6 +62,9 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
         return note_result(state._replace(in_flight=None), result) if mine else state
     if mine:
         state = note_result(_compare_ways(state, result)._replace(in_flight=None), result)
+        if result.kind is CommandKind.RESCALE:
+            history = note_outcome(state.history, worked=result.phase is Phase.VERIFIED)
+            state = state._replace(history=history)
     state = take_application(state, result, spec)
     if result.phase is Phase.FAILED:
         return _failed(state, result, spec)

@@ -17,7 +17,7 @@ from tidegate.engine.guards.resources import PoolSlots, RedisAnswers, Reservatio
 from tidegate.engine.guards.shrinking import ScaleDownGrace, ScaleDownWindow
 from tidegate.engine.guards.silence import Silence
 from tidegate.engine.guards.state import MemoryPressure, StateLimits, StateSize
-from tidegate.engine.guards.timing import CommandUnderWay, Cooldown, Stabilization
+from tidegate.engine.guards.timing import Backoff, CommandUnderWay, Cooldown, Stabilization
 from tidegate.engine.guards.way import PossibleWay, StopDeadline
 from tidegate.engine.guards.worth import Quota, RestartBudget, RestartWorth
 
@@ -49,6 +49,7 @@ GUARDS: tuple[type[Guard], ...] = (
     RestartBudget,
     ExecutorCores,
     Quota,
+    Backoff,
     Cooldown,
     RedisAnswers,
     AdviseOnly,

@@ -1,11 +1,11 @@
-"""When a change may come: not while one is under way, not while the job settles, not within the cooldown."""
+"""When a change may come: not while another is under way or the job settles, nor soon after another or a failure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tidegate.engine.case import Case
 from tidegate.engine.guard import ALL_CHANGES, Guard, Verdict
@@ -15,6 +15,9 @@ from tidegate.engine.state import InFlight
 from tidegate.engine.ways import way_to
 from tidegate.events.decision import Figure
 from tidegate.events.way import Way
+
+MOST_DOUBLINGS: Final = 30
+"""More would only make the number too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,41 @@ class Stabilization(Guard):
         if seen >= self.batches:
             return None
         return Verdict(case.current, "SETTLING", {"age_seconds": max(0.0, age), "batches": seen, "need": self.batches})
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff(Guard):
+    """Waits longer after each change that failed: what did not work may not work the next time either.
+
+    The time counts from the order of the last change, and doubles with each in the same direction that has failed or
+    was taken back. One that works, or a new version of the spec, ends it.
+    """
+
+    name: ClassVar = "backoff"
+    waits: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "BACKOFF": Reason(
+            "the last {direction} failed ({failed} in a row), was ordered {age_seconds:.0f} s ago, and the next one "
+            "waits for {limit_seconds:.0f} s",
+            "`tidegate why JOB` shows how it ended, and the driver's log why; once that is fixed, "
+            "`tidegate scale JOB SIZE` does not wait",
+        ),
+    }
+
+    seconds: float = option(60.0, "time after the first change that failed", unit="s", ge=0)
+    longest_seconds: float = option(3600.0, "longest time, after many", unit="s", ge=0)
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
+        """Compare the age of the last order with the time that the failures call for."""
+        failed, since, grows = case.state.history.failed, case.state.last_action_at, size > case.current
+        if failed is None or since is None or failed[0] is not grows:
+            return None
+        limit = min(self.longest_seconds, self.seconds * 2.0 ** min(failed[1] - 1, MOST_DOUBLINGS))
+        age = max(0.0, case.decided_at - since)
+        if age >= limit:
+            return None
+        values: dict[str, Figure] = {"direction": "scale-up" if grows else "scale-down", "failed": failed[1]}
+        return Verdict(case.current, "BACKOFF", {**values, "age_seconds": age, "limit_seconds": limit})
 
 
 @dataclass(frozen=True, slots=True)
