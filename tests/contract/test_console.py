@@ -220,7 +220,7 @@ def test_what_if_with_the_same_spec_changes_nothing(recorded: SimulatedTopics) -
     [
         ("policy=nonsense", "nonsense"),
         ("policy=hpa&hours=99", "at most 24"),
-        ("policy=hpa&options=what", "not an option"),
+        ("policy=hpa&options=what", "has no name or no value"),
         ("policy=hpa&options=unheard_of+%3D+1", "unheard_of"),
         ("policy=hpa&min_parallelism=9&max_parallelism=2", "min_parallelism"),
         ("policy=hpa&max_parallelism=many", "not a number"),

@@ -392,13 +392,6 @@ ROWS = [
         "the job's quota allows 6 slots",
     ),
     Row(
-        "backoff",
-        lambda: growth(state=JobState(spec_version=1, last_action_at=LAST - 99, history=History(failed=(True, 3)))),
-        held,
-        "BACKOFF",
-        "the last scale-up failed (3 in a row), was ordered 100 s ago, and the next one waits for 240 s",
-    ),
-    Row(
         "cooldown",
         lambda: growth(
             job(guards=guards(cooldown={"up_seconds": 600, "down_seconds": 0})),
@@ -407,6 +400,13 @@ ROWS = [
         held,
         "COOLDOWN",
         "the last change was 100 s ago and the cooldown lasts 150 s",
+    ),
+    Row(
+        "backoff",
+        lambda: growth(state=JobState(spec_version=1, last_action_at=LAST - 99, history=History(failed=(True, 3)))),
+        held,
+        "BACKOFF",
+        "the last scale-up failed (3 in a row), was ordered 100 s ago, and the next one waits for 240 s",
     ),
     Row(
         "redis",

@@ -63,10 +63,10 @@ def audit(
     if recording is None:
         settings = connect(bootstrap_servers, topic_prefix)
         check_reachable(settings)
-    else:  # before Spark, which takes seconds to start
-        (load if (recording / MANIFEST).is_file() else read_manifest)(recording)
     logs = None if event_logs is None else _logs(event_logs)
     contents = None if redis_url is None else _redis(redis_url, settings)
+    if recording is not None:  # before Spark, which takes seconds to start
+        (load if (recording / MANIFEST).is_file() else read_manifest)(recording)
     with bars() as shown, session(master, with_kafka=settings is not None) as spark:
         task = shown.add_task("reading", total=None)
         records = of_directory(spark, recording) if recording is not None else _topics(spark, settings)

@@ -96,41 +96,6 @@ class Stabilization(Guard):
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff(Guard):
-    """Waits longer after each change that failed: what did not work may not work the next time either.
-
-    The time counts from the order of the last change, and doubles with each in the same direction that has failed or
-    was taken back. One that works, or a new version of the spec, ends it.
-    """
-
-    name: ClassVar = "backoff"
-    waits: ClassVar = True
-    reasons: ClassVar[Mapping[str, Reason]] = {
-        "BACKOFF": Reason(
-            "the last {direction} failed ({failed} in a row), was ordered {age_seconds:.0f} s ago, and the next one "
-            "waits for {limit_seconds:.0f} s",
-            "`tidegate why JOB` shows how it ended, and the driver's log why; once that is fixed, "
-            "`tidegate scale JOB SIZE` does not wait",
-        ),
-    }
-
-    seconds: float = option(60.0, "time after the first change that failed", unit="s", ge=0)
-    longest_seconds: float = option(3600.0, "longest time, after many", unit="s", ge=0)
-
-    def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Compare the age of the last order with the time that the failures call for."""
-        failed, since, grows = case.state.history.failed, case.state.last_action_at, size > case.current
-        if failed is None or since is None or failed[0] is not grows:
-            return None
-        limit = min(self.longest_seconds, self.seconds * 2.0 ** min(failed[1] - 1, MOST_DOUBLINGS))
-        age = max(0.0, case.decided_at - since)
-        if age >= limit:
-            return None
-        values: dict[str, Figure] = {"direction": "scale-up" if grows else "scale-down", "failed": failed[1]}
-        return Verdict(case.current, "BACKOFF", {**values, "age_seconds": age, "limit_seconds": limit})
-
-
-@dataclass(frozen=True, slots=True)
 class Cooldown(Guard):
     """Keeps changes of size apart, those in place for a shorter time than those that need a new run.
 
@@ -172,3 +137,38 @@ class Cooldown(Guard):
             age = min(age, max(0.0, self.hold_seconds(None) - left))
             limit = max(limit, age + left)
         return Verdict(case.current, "COOLDOWN", {"age_seconds": age, "limit_seconds": limit}) if age < limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff(Guard):
+    """Waits longer after each change that failed: what did not work may not work the next time either.
+
+    The time counts from the order of the last change, and doubles with each in the same direction that has failed or
+    was taken back. One that works, or a new version of the spec, ends it.
+    """
+
+    name: ClassVar = "backoff"
+    waits: ClassVar = True
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "BACKOFF": Reason(
+            "the last {direction} failed ({failed} in a row), was ordered {age_seconds:.0f} s ago, and the next one "
+            "waits for {limit_seconds:.0f} s",
+            "`tidegate why JOB` shows how it ended, and the driver's log why; once that is fixed, "
+            "`tidegate scale JOB SIZE` does not wait",
+        ),
+    }
+
+    seconds: float = option(60.0, "time after the first change that failed", unit="s", ge=0)
+    longest_seconds: float = option(3600.0, "longest time, after many", unit="s", ge=0)
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
+        """Compare the age of the last order with the time that the failures call for."""
+        failed, since, grows = case.state.history.failed, case.state.last_action_at, size > case.current
+        if failed is None or since is None or failed[0] is not grows:
+            return None
+        limit = min(self.longest_seconds, self.seconds * 2.0 ** min(failed[1] - 1, MOST_DOUBLINGS))
+        age = max(0.0, case.decided_at - since)
+        if age >= limit:
+            return None
+        values: dict[str, Figure] = {"direction": "scale-up" if grows else "scale-down", "failed": failed[1]}
+        return Verdict(case.current, "BACKOFF", {**values, "age_seconds": age, "limit_seconds": limit})
