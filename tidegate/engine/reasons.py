@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tidegate.engine.batch_sums import Exact
 from tidegate.events.decision import Figure, TrailEntry
 
 
@@ -62,7 +63,7 @@ _MINUS_ZERO = re.compile(r"(?<![\w.:-])-(0(?:\.0+)?)(?![\w:-]|\.\d)")
 class _Rate:
     """Stands in a clause for a figure that may be a rate."""
 
-    def __init__(self, value: float) -> None:
+    def __init__(self, value: Exact) -> None:
         self.value = value
 
     def __format__(self, spec: str) -> str:
