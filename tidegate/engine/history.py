@@ -117,8 +117,7 @@ def resumed(history: History) -> History:
 
     What failed may work now.
     """
-    halt = RESUMED if history.halt == STOPPED else history.halt
-    return history if (halt, None) == (history.halt, history.failed) else replace(history, halt=halt, failed=None)
+    return replace(history, halt=RESUMED if history.halt == STOPPED else history.halt, failed=None)
 
 
 def history_to_wire(history: History) -> dict[str, JsonValue]:

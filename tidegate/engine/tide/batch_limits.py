@@ -67,11 +67,10 @@ class BatchLimits(NamedTuple):
 
         A batch may last longer than the window, so this is to be seen when it starts.
         """
-        running_since = started.timestamp() if started is not None else 0.0
-        if running_since == self.running_since or started is None or not self.last_started:
+        if started is None or not self.last_started or (begins := started.timestamp()) == self.running_since:
             return self
         return self._replace(
-            running_since=running_since, waiting=_waited(window, self.last_started, self.last_seconds, running_since)
+            running_since=begins, waiting=_waited(window, self.last_started, self.last_seconds, begins)
         )
 
     def learned(self, batches: Sequence[MicroBatch], window: Sequence[Slice]) -> BatchLimits:
