@@ -58,6 +58,11 @@ class Staged:
         return sum(span.records for span in self.spans.values())
 
 
+def is_archive(folder: Path) -> bool:
+    """Whether a folder is an archive; what else holds records is a recording."""
+    return (folder / MANIFEST).is_file()
+
+
 def load(folder: Path) -> Manifest:
     """Return what an archive holds; raise `BadArchive` if the folder is none."""
     path = folder / MANIFEST

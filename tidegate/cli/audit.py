@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.archive.store import MANIFEST, load
+from tidegate.archive.store import is_archive, load
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
@@ -66,7 +66,7 @@ def audit(
     logs = None if event_logs is None else _logs(event_logs)
     contents = None if redis_url is None else _redis(redis_url, settings)
     if recording is not None:  # before Spark, which takes seconds to start
-        (load if (recording / MANIFEST).is_file() else read_manifest)(recording)
+        (load if is_archive(recording) else read_manifest)(recording)
     with bars() as shown, session(master, with_kafka=settings is not None) as spark:
         task = shown.add_task("reading", total=None)
         records = of_directory(spark, recording) if recording is not None else _topics(spark, settings)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from tidegate.archive.store import MANIFEST, BadArchive
+from tidegate.archive.store import BadArchive, is_archive
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
@@ -35,7 +35,7 @@ def recorded(directory: Path, model: type[_Event]) -> Iterator[_Event]:
     """
     topic = BY_MODEL[model].suffix
     try:
-        for record in (archived if (directory / MANIFEST).is_file() else read)(directory, topic):
+        for record in (archived if is_archive(directory) else read)(directory, topic):
             if record.value is None:
                 continue
             try:

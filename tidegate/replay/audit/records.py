@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.archive.read import read_archive
-from tidegate.archive.store import MANIFEST, load
+from tidegate.archive.store import is_archive, load
 from tidegate.events.topics import TOPICS
 from tidegate.replay.files import TopicFile, damaged, read_manifest
 
@@ -95,7 +95,7 @@ def of_archive(spark: SparkSession, directory: Path) -> AuditRecords:
 
 def of_directory(spark: SparkSession, directory: Path) -> AuditRecords:
     """Return the records of a recording or an archive; raises `BadRecording` or `BadArchive`."""
-    return (of_archive if (directory / MANIFEST).is_file() else of_recording)(spark, directory)
+    return (of_archive if is_archive(directory) else of_recording)(spark, directory)
 
 
 def _of_file(spark: SparkSession, directory: Path, entry: TopicFile) -> DataFrame:
