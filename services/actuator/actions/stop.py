@@ -70,7 +70,6 @@ def stop(
         sentence = f"The old driver did not end within {took:.0f} s{although}{trouble}."
         return ActionOutcome(ActionEvent.WOULD_NOT_STOP, sentence, "STOP_FAILED")
 
-    drivers.control.tidy()
     mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     how = (
         "was killed"
