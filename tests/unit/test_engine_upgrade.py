@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady, with_application
+from tidegate.engine.history import Growth, History
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
@@ -117,6 +118,14 @@ def test_a_failed_upgrade_is_not_repeated_until_the_next_version(application: st
     assert run.decide(spec).command is None
     assert run.state.application == OLD.application.digest
     assert run.decide(changed(3)).command is not None
+
+
+def test_an_application_that_fails_delays_no_change_of_size() -> None:
+    """Only changes of size that fail count for the guard `backoff`; the last one here was a growth that worked."""
+    run, spec = Run(), changed()
+    run.state = run.state._replace(history=History(growth=Growth(at=0.0, before=2, after=4, rate=None)))
+    run.decide(spec, end_of(run.ordered(spec), Phase.ROLLED_BACK, way=Way.HANDOVER))
+    assert run.state.history.failed is None
 
 
 def test_what_runs_is_compared_with_the_newest_spec() -> None:

@@ -62,7 +62,7 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
         return note_result(state._replace(in_flight=None), result) if mine else state
     if mine:
         state = note_result(_compare_ways(state, result)._replace(in_flight=None), result)
-        if result.kind is CommandKind.RESCALE:
+        if result.kind is CommandKind.RESCALE and not state.outdated:  # else the new application may be what failed
             history = note_outcome(state.history, worked=result.phase is Phase.VERIFIED)
             state = state._replace(history=history)
     state = take_application(state, result, spec)
