@@ -40,7 +40,6 @@ _COMMANDS = (
     "with the pyspark that `tidegate[replay]` installs"
 )
 _STANDALONE = "on a standalone cluster: start, resize in place, hand over, restart, stop"
-_SAME_CALLS = "nothing yet: what the launcher calls was only compared with Spark's classes"
 SPARK_VERSIONS = (
     SparkVersion(
         minor="3.5",
@@ -51,7 +50,9 @@ SPARK_VERSIONS = (
         tests=f"event logs; {_STANDALONE}",
         lacks=(_NO_MAIN_CLASS, _NO_EXIT_CODE, _NO_S3, _COMMANDS),
     ),
-    SparkVersion("4.0", "4.0.0", "2.13", "17, 21", "3.10 to 3.13", _SAME_CALLS, (_NO_S3, _COMMANDS)),
+    SparkVersion(
+        "4.0", "4.0.0", "2.13", "17, 21", "3.10 to 3.13", f"{_STANDALONE}; jobs in Scala", (_NO_S3, _COMMANDS)
+    ),
     SparkVersion("4.1", "4.1.1", "2.13", "17, 21", "3.10 to 3.14", f"{_STANDALONE}; jobs in Scala", (_COMMANDS,)),
     SparkVersion("4.2", "4.2.0", "2.13", "17, 21", "3.10 to 3.14", "everything"),
 )
