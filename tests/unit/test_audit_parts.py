@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
 from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.report import as_json, details, rows, verdict
-from tidegate.replay.audit.run import AuditFinding, AuditResult, CheckOutcome, CheckStatus
+from tidegate.replay.audit.run import AuditFinding, AuditResult, CannotAudit, CheckOutcome, CheckStatus, audit
 
 TEXT = """-- title: Sizes fit
 -- hop: operators
@@ -139,6 +141,14 @@ def audited(*outcomes: CheckOutcome) -> AuditResult:
 
 FORGED = AuditFinding(True, "rates", "decisions, partition 0, offset 3", START, "<script>alert(1)</script>", "a size")
 GONE = AuditFinding(False, "rates", "", None, "the log is gone", "a log")
+
+
+def test_an_older_spark_is_named_with_the_remedy() -> None:
+    """Spark 3.5 would fail with a syntax error in the middle of a query."""
+    spark: Any = SimpleNamespace(version="3.5.7")
+    records: Any = None
+    with pytest.raises(CannotAudit, match=r"needs Spark 4.0 or later, and pyspark is 3.5.7 .*pip install"):
+        audit(spark, records)
 
 
 def test_the_verdict_names_what_is_open() -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NAMED = 100
 """Most findings of a check that are named, and most unprovable things; the others are counted."""
 
+OLDEST_SPARK = 4
+"""The first version of Spark on which SQL can define functions, as `views` does."""
+
 
 class CannotAudit(RuntimeError):
     """The audit cannot run; the text says why."""
@@ -127,8 +130,13 @@ def audit(
         on_progress: called with what is done next, how many steps are done, and how many there are.
 
     Raises:
-        CannotAudit: there are no records, or none of the job, or Spark cannot read them.
+        CannotAudit: there are no records, or none of the job, or Spark cannot read them, or is older than 4.0.
     """
+    if int(spark.version.split(".")[0]) < OLDEST_SPARK:
+        raise CannotAudit(
+            f"an audit needs Spark {OLDEST_SPARK}.0 or later, and pyspark is {spark.version} here: "
+            f"pip install 'pyspark>={OLDEST_SPARK}.0,<4.3'"
+        )
     started = time.monotonic()
     wanted = [
         check
