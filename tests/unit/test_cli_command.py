@@ -93,6 +93,20 @@ def test_an_unreachable_broker_is_an_error_of_one_line(command: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_ctrl_c_while_the_command_loads_leaves_no_traceback(tmp_path: Path) -> None:
+    """The imports take half a second; here one of them is interrupted."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    path = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate", "--help"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (130, b"")
+
+
 def test_a_console_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra `console`: one line, the command that installs it, and exit code 2."""
     monkeypatch.setitem(sys.modules, "tidegate.console.server", None)
