@@ -11,12 +11,14 @@ An account that may not list the cluster's nodes and pods sees applications, but
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from services.collector.master import App, MasterView
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 PREFIX = "kubernetes:"
 """How the place of a cluster starts, before the namespace."""
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_ALL = "all namespaces"
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SUFFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
@@ -75,21 +78,31 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    """What a cluster has left."""
+class NodesLeft:
+    """What the nodes of a cluster have left, for all its namespaces."""
 
     nodes: Sequence[Room]
     """By each node that takes pods."""
     waiting: Room
     """What pods request that the scheduler has not judged yet."""
+
+    def fit(self, executor: Room) -> int:
+        """Return how many more executors of a size would get a node."""
+        taken = max(self.waiting.cpu / executor.cpu if executor.cpu else 0.0, self.waiting.memory / executor.memory)
+        return sum(room.fit(executor) for room in self.nodes) - math.ceil(taken - 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a namespace can still have."""
+
+    left: NodesLeft
     quotas: Sequence[Room]
     """By each quota of the namespace."""
 
     def fit(self, executor: Room) -> int:
         """Return how many more executors of a size would get a node."""
-        taken = max(self.waiting.cpu / executor.cpu if executor.cpu else 0.0, self.waiting.memory / executor.memory)
-        fit = sum(room.fit(executor) for room in self.nodes) - math.ceil(taken - 1e-9)
-        return max(0, min([fit, *(quota.fit(executor) for quota in self.quotas)]))
+        return max(0, min([self.left.fit(executor), *(quota.fit(executor) for quota in self.quotas)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,7 @@ class ClusterView:
         return MasterView(
             slots_total=None if more is None else used + more,
             slots_used=used,
-            workers_alive=0 if self.capacity is None else len(self.capacity.nodes),
+            workers_alive=0 if self.capacity is None else len(self.capacity.left.nodes),
             active=active,
             completed={app.id: app for app in apps if app.id not in active},
             active_by_name={app.name: app for app in active.values()},
@@ -134,32 +147,44 @@ class ClusterView:
 
 
 class KubernetesClusters:
-    """Asks the API server, about each namespace in a thread of its own."""
+    """Asks the API server, about each namespace in a thread of its own.
+
+    Nodes, and the pods of all namespaces, are asked for once by all namespaces that ask at the same time.
+    """
 
     def __init__(self, api: Api, timeout_seconds: float) -> None:
         self._api = api
         self._timeout = timeout_seconds
         self._workers = WorkerThreads("kubernetes")
         self._may_not: set[str] = set()
+        self._asking: asyncio.Task[NodesLeft | None] | None = None
 
     async def view(self, namespace: str) -> ClusterView:
         """Return the state of the cluster, and of a namespace; raise an `OSError` if the API server does not tell."""
-        return await self._workers.call(namespace, self._timeout, self._view)
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._workers.call(_ALL, self._timeout, self._nodes_left))
+            # Nobody is left to hear of an error if all namespaces have stopped waiting.
+            self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        left = await asyncio.shield(self._asking)
+        return await self._workers.call(namespace, self._timeout, partial(self._view, left))
 
     def close(self) -> None:
         """End the threads."""
         self._workers.close()
         self._api.close()
 
-    def _view(self, namespace: str) -> ClusterView:
-        base = f"/api/v1/namespaces/{namespace}"
-        spark_pods = self._api.listed(f"{base}/pods", labelSelector=SPARK_PODS)
+    def _nodes_left(self, _place: str) -> NodesLeft | None:
         nodes = self._allowed("/api/v1/nodes")
         everywhere = None if nodes is None else self._allowed("/api/v1/pods", fieldSelector=_LIVE)
-        quotas = None if everywhere is None else self._allowed(f"{base}/resourcequotas")
-        if nodes is None or everywhere is None or quotas is None:
+        return None if nodes is None or everywhere is None else nodes_left(nodes, everywhere)
+
+    def _view(self, left: NodesLeft | None, namespace: str) -> ClusterView:
+        base = f"/api/v1/namespaces/{namespace}"
+        spark_pods = self._api.listed(f"{base}/pods", labelSelector=SPARK_PODS)
+        quotas = None if left is None else self._allowed(f"{base}/resourcequotas")
+        if left is None or quotas is None:
             return ClusterView(spark_pods, None)
-        return ClusterView(spark_pods, capacity_of(nodes, everywhere, quotas))
+        return ClusterView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas]))
 
     def _allowed(self, path: str, **query: str) -> list[Object] | None:
         """Return a list; None, and say so once, if this account may not read it."""
@@ -176,7 +201,7 @@ class KubernetesClusters:
         return found
 
 
-def capacity_of(nodes: Iterable[Object], pods: Iterable[Object], quotas: Iterable[Object]) -> Capacity:
+def nodes_left(nodes: Iterable[Object], pods: Iterable[Object]) -> NodesLeft:
     """Return what nodes have left next to what the pods of all namespaces request."""
     left = {name_of(node): _allocatable(node) for node in nodes if _takes_pods(node)}
     waiting = Room(0.0, 0.0, 0.0)
@@ -186,7 +211,7 @@ def capacity_of(nodes: Iterable[Object], pods: Iterable[Object], quotas: Iterabl
             left[node] -= _requests(pod)
         elif node is None and unscheduled(pod) is None and not is_over(pod):
             waiting += _requests(pod)
-    return Capacity(list(left.values()), waiting, [_left_of(quota) for quota in quotas])
+    return NodesLeft(list(left.values()), waiting)
 
 
 def quantity(text: object) -> float:
@@ -254,19 +279,27 @@ def _allocatable(node: Object) -> Room:
 
 
 def _requests(pod: Object) -> Room:
-    """Return what a pod requests of its node: its containers together, or its largest init container."""
+    """Return what a pod requests of its node: its containers together, or more while an init container runs.
+
+    An init container that is always restarted is a sidecar: it goes on next to everything that starts after it.
+    """
     spec = pod.get("spec") or {}
-    asked = [
-        [(one.get("resources") or {}).get("requests") or {} for one in spec.get(kind) or []]
-        for kind in ("containers", "initContainers")
-    ]
     overhead = spec.get("overhead") or {}
 
     def most(name: str) -> float:
-        together, each = ([quantity(one.get(name, 0)) for one in of] for of in asked)
-        return max(sum(together), *each, 0.0) + quantity(overhead.get(name, 0))
+        sidecars = starting = 0.0
+        for one in spec.get("initContainers") or []:
+            starting = max(starting, sidecars + _request(one, name))
+            if one.get("restartPolicy") == "Always":
+                sidecars += _request(one, name)
+        running = sidecars + sum(_request(one, name) for one in spec.get("containers") or [])
+        return max(running, starting) + quantity(overhead.get(name, 0))
 
     return Room(most("cpu"), most("memory"), 1.0)
+
+
+def _request(container: Object, name: str) -> float:
+    return quantity(((container.get("resources") or {}).get("requests") or {}).get(name, 0))
 
 
 def _left_of(quota: Object) -> Room:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from services.collector.clusters import Clusters
-from services.collector.kubernetes import KubernetesClusters, quantity
+from services.collector.kubernetes import ClusterView, KubernetesClusters, quantity
 from services.collector.master import HttpMaster, MasterView
 from services.collector.snapshots import SourceAnswers, snapshot
 from services.collector.sources import KafkaAnswer
@@ -62,6 +62,10 @@ class Cluster:
     def view(self, spec: JobSpec = SPEC) -> MasterView:
         """Return what a job sees."""
         return asyncio.run(self._clusters.view("jobs")).of(spec)
+
+    async def views(self, *namespaces: str) -> list[ClusterView]:
+        """Return what several namespaces see at the same time."""
+        return await asyncio.gather(*(self._clusters.view(each) for each in namespaces))
 
     def close(self) -> None:
         """End the thread."""
@@ -131,6 +135,37 @@ def test_quotas_limit_the_room(cluster: Cluster) -> None:
     assert cluster.view().slots_total == 2 + 3
     cluster.server.put(f"{quotas}/q", status={"hard": {"pods": "4"}, "used": {"pods": "3"}})
     assert cluster.view().slots_total == 2 + 1
+
+
+def test_namespaces_that_ask_together_share_what_is_the_clusters(cluster: Cluster) -> None:
+    """Lists of all nodes and all pods are long; a list of the next round is a new one."""
+    views = asyncio.run(cluster.views("jobs", "web", "etl"))
+    assert [view.of(SPEC).slots_total for view in views] == [8, 6, 6]
+    assert cluster.server.requests.count("GET /api/v1/nodes") == 1
+    assert sum(request.startswith("GET /api/v1/pods") for request in cluster.server.requests) == 1
+    cluster.pod("/api/v1/namespaces/web/pods/a", cpu="2")
+    assert asyncio.run(cluster.views("web"))[0].of(SPEC).slots_total == 4
+
+
+@pytest.mark.parametrize(
+    ("init", "taken"),
+    [
+        ([("3", None)], 3),  # larger than the container
+        ([("1", None), ("1", None)], 2),  # one after the other, and then the container
+        ([("1", "Always"), ("1", "Always")], 4),  # both run next to the container
+        ([("2", "Always"), ("3", None)], 5),  # the second one next to the first
+        ([("3", None), ("2", "Always")], 4),
+    ],
+)
+def test_init_containers_and_sidecars_take_room(
+    cluster: Cluster, init: list[tuple[str, str | None]], taken: int
+) -> None:
+    """As the scheduler counts them; the pod's container requests 2 cores."""
+    asked = [{"resources": {"requests": {"cpu": cpu}}, "restartPolicy": policy} for cpu, policy in init]
+    container = {"resources": {"requests": {"cpu": "2"}}}
+    spec = {"containers": [container], "initContainers": asked, "nodeName": "n1"}
+    cluster.pod("/api/v1/namespaces/web/pods/a", spec=spec)
+    assert cluster.view().slots_total == 8 - taken
 
 
 def test_pending_pods_take_room(cluster: Cluster) -> None:
