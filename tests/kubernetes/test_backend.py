@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -121,7 +122,8 @@ def test_the_cluster_has_room(cluster: RealCluster) -> None:
     """What the collector reads from a real API server is understood."""
     clusters = KubernetesClusters(cluster._api, 10.0)
     try:
-        view = clusters._view(cluster.spec.application.kubernetes.namespace).of(cluster.spec)  # type: ignore[union-attr]
+        namespace = cluster.spec.application.kubernetes.namespace  # type: ignore[union-attr]
+        view = asyncio.run(clusters.view(namespace)).of(cluster.spec)
     finally:
         clusters.close()
     print(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import time
@@ -67,7 +68,7 @@ class Job(CountingJob):
 
     def seen(self) -> int:
         """Return the slots of the job as the collector sees them."""
-        view = self._clusters._view(self.namespace.name).of(self.spec)
+        view = asyncio.run(self._clusters.view(self.namespace.name)).of(self.spec)
         assert view.slots_total is not None
         return view.active_by_name[self.spec.job_id].cores
 

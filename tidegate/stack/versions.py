@@ -35,6 +35,10 @@ _NO_S3 = (
     "control files cannot be on S3, because its Hadoop does not write conditionally: set `application.control_dir` to "
     "a place elsewhere"
 )
+_NO_STATE = (
+    "before a handover, the second driver loads none of the state, which only Spark 4.0 and later can read: with much "
+    "state, the gap is longer"
+)
 _NO_AUDIT = "`tidegate audit` needs Spark 4.0 or later: its checks define functions in SQL"
 _STANDALONE = "on a standalone cluster: start, resize in place, hand over, restart, stop"
 _MOST = f"{_STANDALONE}; jobs in Scala; `replay`, `archive`, `audit`, `backtest`"
@@ -46,7 +50,7 @@ SPARK_VERSIONS = (
         java="8, 11, 17",
         python="3.10 and 3.11",
         tests=f"event logs; {_STANDALONE}; `replay`, `archive`, `backtest`",
-        lacks=(_NO_MAIN_CLASS, _NO_EXIT_CODE, _NO_S3, _NO_AUDIT),
+        lacks=(_NO_MAIN_CLASS, _NO_EXIT_CODE, _NO_STATE, _NO_S3, _NO_AUDIT),
     ),
     SparkVersion("4.0", "4.0.0", "2.13", "17, 21", "3.10 to 3.13", _MOST, (_NO_S3,)),
     SparkVersion("4.1", "4.1.1", "2.13", "17, 21", "3.10 to 3.14", _MOST),
