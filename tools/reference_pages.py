@@ -6,6 +6,7 @@ python -m tools.reference_pages --check     says which pages are stale, and exit
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from services.operator.settings import OperatorSettings
 from tidegate.cli import app
 from tidegate.client import ClientSettings
 from tidegate.console.settings import ConsoleSettings
-from tidegate.events.topics import TOPICS
+from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.audit.checks import Hop, all_checks
 from tidegate.runtime.settings import PREFIX, ServiceSettings
 from tidegate.stack.versions import SPARK_VERSIONS
@@ -188,6 +189,7 @@ def events_page() -> str:
         "",
         "Made from the JSON Schemas in `schemas/json`. Rates are records/s, times seconds, instants RFC 3339 in UTC. A",
         "field that is not known is absent; it is never written as zero. Readers must ignore fields they do not know.",
+        "A field whose default is *required* is always there.",
         "",
         "| topic | key | kept | content |",
         "| --- | --- | --- | --- |",
@@ -197,31 +199,51 @@ def events_page() -> str:
         lines.append(f"| [`{topic.name}`](#{topic.suffix}) | {topic.key} | {kept} | {topic.what} |")
     for topic in TOPICS:
         schema = json_schema(topic)
-        lines += ["", f"## {topic.suffix}", "", *_fields_table(schema)]
-        for name, part in sorted(schema.get("$defs", {}).items()):
+        parts = schema.get("$defs", {})
+        lines += ["", f"## {topic.suffix}", "", *_introduction(topic), *_fields_table(schema, parts)]
+        for name, part in sorted(parts.items()):
             if "properties" in part:
-                lines += ["", f"### {name} in {topic.suffix}", "", *_fields_table(part)]
+                lines += ["", f"### {name} in {topic.suffix}", "", *_fields_table(part, parts)]
     return "\n".join(lines) + "\n"
 
 
-def _fields_table(schema: dict[str, Any]) -> list[str]:
-    required = dict.fromkeys(schema.get("required", ()), "yes")
+def _introduction(topic: Topic) -> list[str]:
+    if topic is not JOBS:
+        return []
+    return [
+        "These are also the fields of a job file, which `tidegate apply` checks and publishes. Only the fields marked",
+        "*required* must be given. The pages of the [policies](../policies/README.md) and of the",
+        "[guards](../policies/guards.md) list their options.",
+        "",
+    ]
+
+
+def _fields_table(schema: dict[str, Any], parts: dict[str, Any]) -> list[str]:
+    required = schema.get("required", ())
     rows = [
-        f"| `{name}` | {_cell(_type(part))} | {required.get(name, '')} | {_cell(part.get('description', ''))} |"
+        f"| `{name}` | {_cell(_type(part, parts))} | {'*required*' if name in required else _preset(part)} |"
+        f" {_cell(part.get('description', ''))} |"
         for name, part in schema["properties"].items()
     ]
-    return ["| field | type | required | meaning |", "| --- | --- | --- | --- |", *rows]
+    return ["| field | type | default | meaning |", "| --- | --- | --- | --- |", *rows]
 
 
-def _type(part: dict[str, Any]) -> str:
+def _preset(part: dict[str, Any]) -> str:
+    """Return the default of a field as JSON; nothing for an absent or an empty one."""
+    value = part.get("default")
+    return "" if value in (None, [], {}) else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _type(part: dict[str, Any], parts: dict[str, Any]) -> str:
     if "$ref" in part:
-        return str(part["$ref"]).rpartition("/")[2]
+        name = str(part["$ref"]).rpartition("/")[2]
+        return _type(parts[name], parts) if "enum" in parts[name] else name
     if "enum" in part:
         return ", ".join(f"`{value}`" for value in part["enum"])
     if "anyOf" in part:
-        return " or ".join(dict.fromkeys(_type(each) for each in part["anyOf"] if each.get("type") != "null"))
+        return " or ".join(dict.fromkeys(_type(each, parts) for each in part["anyOf"] if each.get("type") != "null"))
     if part.get("type") == "array":
-        return f"list of {_type(part['items'])}" if isinstance(part.get("items"), dict) else "list"
+        return f"list of {_type(part['items'], parts)}" if isinstance(part.get("items"), dict) else "list"
     return str(part.get("format") or part.get("type") or "any")
 
 

@@ -13,7 +13,8 @@ class ActuatorSettings(RedisSettings):
     """Settings of the actuator, with those of Kafka and Redis that all services share."""
 
     actuator_group: str = "tidegate-actuator"
-    """Consumer group of the commands topic; its members share the pipelines."""
+    """Consumer group of the commands topic; its members share the pipelines. Another one for each Tidegate on the
+    broker."""
     session_timeout_seconds: float = Field(default=10.0, ge=6)
     """A member that is silent for this long loses its pipelines to another member. The broker's minimum is 6."""
     concurrent_commands: int = Field(default=32, ge=1)

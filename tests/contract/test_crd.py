@@ -92,5 +92,5 @@ def test_descriptions_are_lines_with_the_defaults_in_words() -> None:
     """`kubectl explain` says what a field means and what holds without it."""
     scaling = SPEC["properties"]["scaling"]["properties"]
     assert scaling["mode"]["description"].endswith("Default: active.")
-    assert scaling["max_parallelism"]["description"] == "Default: 16."
+    assert scaling["max_parallelism"]["description"] == "The most task slots that the job may have. Default: 16."
     assert "\n" not in str(SPEC["properties"]["application"]["properties"]["release"]["description"])

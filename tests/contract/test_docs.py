@@ -10,7 +10,9 @@ import pytest
 from tidegate.events.decision import Status
 from tidegate.events.envelope import Unreadable
 from tidegate.events.result import CODES
+from tidegate.events.topics import DECISIONS, JOBS
 from tidegate.installed import engine
+from tools.schemas import json_schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -78,3 +80,12 @@ def test_the_index_lists_each_decision_record() -> None:
     """docs/decisions/README.md links to every record, and to each once."""
     records = sorted(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
     assert LINK.findall((DOCS / "decisions" / "README.md").read_text("utf-8")) == records
+
+
+def test_the_reference_explains_each_field_of_a_job_file_and_of_the_evidence() -> None:
+    """No field that an operator sets, and no figure that a decision rests on, is only a name."""
+    jobs, decisions = json_schema(JOBS), json_schema(DECISIONS)
+    of_jobs = {name: jobs["$defs"][name] for name in ("Application", "KubernetesPods", "Scaling", "Volume")}
+    tables = {"JobSpec": jobs, **of_jobs, "Evidence": decisions["$defs"]["Evidence"]}
+    fields = [(name, *item) for name, table in tables.items() for item in table["properties"].items()]
+    assert [(name, field) for name, field, part in fields if "$ref" not in part and "description" not in part] == []

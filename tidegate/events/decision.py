@@ -48,35 +48,52 @@ class Evidence:
     """What the engine concluded from the window of snapshots. None means unknown, never zero. Rates are records/s."""
 
     window_seconds: float = 0.0
+    """Time before the snapshot that the figures cover."""
     snapshots: int = 0
+    """Snapshots in that time."""
     arrival_rate: float | None = None
+    """How fast the end offsets grow."""
     processing_rate: float | None = None
+    """How fast the committed offsets grow."""
     true_processing_rate: float | None = None
     """Records per second of batch time: the rate at 100 % utilization."""
     utilization: float | None = None
     """Share of the window spent inside micro-batches, 0..1."""
     lag_records: int | None = None
+    """End offsets minus committed offsets, over all partitions."""
     lag_trend: float | None = None
+    """How fast the lag grows; negative while it falls."""
     lag_seconds: float | None = None
     """Lag over the true processing rate."""
     batch_seconds: float | None = None
+    """Mean duration of a micro-batch."""
     batch_overhead_seconds: float | None = None
+    """Part of it that does not depend on the number of records."""
     record_cost_seconds: float | None = None
+    """Slot-seconds per record, without that part."""
     output_ratio: float | None = None
+    """Records written per record read."""
     partitions: int | None = None
+    """Partitions of the sources."""
     slots_granted: int | None = None
+    """Task slots that the cluster has given to the job."""
     task_skew: float | None = None
     """Slowest task over median task of the busiest stage."""
     single_task_share: float | None = None
     """Share of stage time spent in stages of one task."""
     state_bytes: int | None = None
+    """Size of the state of all stateful operators."""
     state_partitions: int | None = None
+    """Partitions of that state, fixed in the checkpoint."""
     gc_ratio: float | None = None
+    """Share of task time spent in garbage collection."""
     missing: tuple[str, ...] = ()
+    """Parts of the snapshots that could not be measured."""
     running_tasks: int | None = None
     """Tasks of the running micro-batches, in the stages that have started; absent while they are shorter than an
     interval, or none of their tasks has read records."""
     running_tasks_finished: int | None = None
+    """How many of these have finished."""
     running_rate: float | None = None
     """Records per second that the slots process by those tasks: an upper bound of the capacity, because the work of
     later stages is not known."""
@@ -98,10 +115,15 @@ class TrailEntry:
     by: str
     """The policy or guard."""
     code: str
+    """The reason code; docs/policies/reasons.md lists all."""
     before: int
+    """The size before this step."""
     after: int
+    """The size after it."""
     sentence: str
+    """The reason in words."""
     numbers: dict[str, Figure] = field(default_factory=dict)
+    """The values in the sentence, by name."""
 
 
 @value
@@ -111,10 +133,13 @@ class Expectation:
     processing_rate: float | None = None
     """Capacity at the final size, records/s."""
     lag_seconds: float | None = None
+    """Lag at that capacity."""
     catch_up_seconds: float | None = None
+    """Time until the lag is gone."""
     restart_seconds: float | None = None
     """Outage of a restart; 0 where nothing restarts."""
     core_seconds: float | None = None
+    """Slot-seconds over the policy's horizon."""
     way: Way | None = None
     """How the size should be changed; absent without a change."""
     outage_seconds: float | None = None
@@ -222,12 +247,16 @@ class Decision(Wire):
     job_id: Identifier
     pipeline_id: Identifier
     snapshot_id: str
+    """The snapshot that was decided on."""
     sequence: Count
+    """That of the snapshot: the second in which its interval ended."""
     decided_at: Instant
     engine_version: str
     spec_version: Annotated[int, Field(ge=1)]
     policy: str
+    """The policy of the spec."""
     status: Status
+    """Where the job stands; docs/policies/reasons.md explains each."""
     current_parallelism: Count
     """Slots of the running job; 0 when it does not run."""
     proposed_parallelism: Count
@@ -237,11 +266,14 @@ class Decision(Wire):
     sentence: str
     """The whole decision in one plain sentence."""
     trail: tuple[TrailEntry, ...]
+    """The reasons, in order."""
     evidence: Evidence
     expectation: Expectation | None = None
     command: ScalingCommand | None = None
+    """What is to be done; absent if nothing is."""
     observed: Observed
     keyframe: Keyframe | None = None
+    """With every hundredth decision, and after a change of the spec or the engine."""
     emits: Emission | None = None
     """What the job will write; absent if no other job reads it."""
 

@@ -79,6 +79,7 @@ class Volume(Wire):
     """A volume that the driver and all executors of a job on Kubernetes mount."""
 
     name: DnsLabel
+    """Any name, for the pods."""
     path: Annotated[str, StringConstraints(max_length=4096, pattern=r"^/[^\x00\n\r:]*$")]
     """Where it is mounted."""
     claim: DnsLabel | None = None
@@ -124,6 +125,7 @@ class Application(Wire):
     """How the job's Spark application is started. The size is not here: a command carries it."""
 
     backend: Backend = "standalone"
+    """Where the job runs. `local` is `spark-submit` on the machine of the actuator, for tests."""
     script: Path
     """The user's PySpark script, or the jar that has `main_class`, as a path that every worker, or the driver's pod,
     can read."""
@@ -135,6 +137,7 @@ class Application(Wire):
     """Any name for the version of the script's code, such as a git tag. Tidegate does not read the script: if its code
     changes under the same path, change the release, and the running job is handed over to the new code."""
     args: tuple[str, ...] = ()
+    """Arguments of the program. Anyone who may read the topics sees them: no passwords."""
     master: Master = Field(
         default_factory=lambda fields: _MASTERS.get(str(fields.get("backend")), _MASTERS["standalone"])
     )
@@ -146,12 +149,16 @@ class Application(Wire):
     master_ui_url: str | None = Field(default=None, pattern=r"^https?://[\w.:\[\]-]+/?$")
     """The master's web UI, whose `/json/` tells capacity and who is alive; needed by the `standalone` backend."""
     jars: tuple[Path, ...] = ()
+    """Further jars, as for `spark-submit --jars`."""
     py_files: tuple[Path, ...] = ()
+    """Further Python files, as for `spark-submit --py-files`."""
     conf: dict[str, str] = Field(default_factory=dict)
-    """Further Spark settings. Those Tidegate owns (`spark.cores.max`, dynamic allocation, event log) win over them."""
+    """Further Spark settings, without passwords. Those that Tidegate sets (`spark.cores.max`, dynamic allocation, event
+    log) win over them."""
     rescale: tuple[Way, ...] | None = Field(default=None, min_length=1)
     """The ways to change the size of the running job, in order of preference: all that are possible when absent."""
     env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the driver, without passwords."""
     checkpoint_location: Path
     """The folder of the query's checkpoint, or the one with those of several queries: a path, or a URI such as
     `hdfs://namenode:8020/checkpoints/orders`, as Spark has it."""
@@ -164,6 +171,7 @@ class Application(Wire):
     kubernetes: KubernetesPods | None = None
     """The job's pods; needed by the `kubernetes` backend."""
     executor_cores: Parallelism = 1
+    """Task slots of an executor. Every size is a multiple of it."""
     executor_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
     """The heap of an executor, in MiB; on Kubernetes at least 466."""
     driver_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
@@ -323,26 +331,30 @@ class Scaling(Wire):
     """How the job may be scaled."""
 
     mode: Mode = Mode.ACTIVE
+    """`active`; `advise` to decide and explain, but start and change nothing; or `paused` to hold the size."""
     policy: Identifier = "tide"
+    """The rule that proposes sizes; see docs/policies."""
     policy_options: dict[str, Scalar] = Field(default_factory=dict)
+    """Options of the policy; its page lists them."""
     guards: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
     """Options of single guards by name, such as `{"cooldown": {"up_seconds": 30}}`; see docs/policies/guards.md."""
     min_parallelism: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """With 0 the job is stopped while nothing arrives, and started at the first record that waits."""
     max_parallelism: Parallelism = 16
+    """The most task slots that the job may have."""
     initial_parallelism: Parallelism | None = None
-    """Size of the first start; `JobSpec.smallest_size` when absent."""
+    """Size of the first start. When absent, the minimum, or one executor where that is 0."""
     lag_objective_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """The delay under which the job is to be held: the age of its oldest record that is not committed."""
+    """No record should wait longer than this until it is committed."""
     prices: Tariff | None = None
-    """What slots and missed objectives cost; the policy's prices follow, unless `policy_options` set them. When absent,
-    they are in slot-seconds."""
+    """What slots and late records cost. The policy derives its prices from it, unless `policy_options` set them. When
+    absent, prices are in slot-seconds."""
     prior: Prior | None = None
     """What similar jobs have shown; `tidegate apply --prior-from JOB` fills it in."""
     interactive: bool = False
-    """An interactive job is pinned to its size, whatever the load."""
+    """True: the policy does not change the size; `tidegate scale` and autoscalers of Kubernetes do."""
     command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """A command that nobody has started by then is void."""
+    """A command that no actuator has started after this time is refused."""
 
     @model_validator(mode="after")
     def _sizes_are_ordered(self) -> Self:
@@ -358,8 +370,9 @@ class ManualScale(Wire):
     """An operator's request for a size; it passes the guards once, like any proposed size."""
 
     request_id: str = Field(min_length=1, max_length=64)
+    """Tells two requests for the same size apart."""
     parallelism: Annotated[int, Field(ge=0, le=1_000_000)]
-    """With 0 the job is stopped until a record waits, if its spec allows that."""
+    """The requested size. With 0 the job is stopped until a record waits, if its spec allows that."""
     reason: str = Field(min_length=1, max_length=500)
     requested_at: Instant
 
@@ -376,10 +389,14 @@ class JobSpec(Wire):
     """One job under Tidegate, versioned: the highest version on `tidegate.jobs` holds."""
 
     job_id: Identifier
+    """The job's name, and that of its Spark application."""
     pipeline_id: Identifier = Field(default_factory=lambda fields: fields["job_id"])
-    """The Kafka key of the job's events; a job alone is a pipeline of its own name, and may leave this out."""
+    """Jobs that feed each other share it, and are planned as one. When absent, the job's name. It is the Kafka key of
+    the job's events."""
     version: Annotated[int, Field(ge=1)] = 1
+    """Set by `tidegate apply`."""
     pool_id: Identifier = "default"
+    """The cluster's pool of slots: the same for all jobs of a cluster, another one for each cluster."""
     sources: tuple[TopicName, ...] = Field(min_length=1)
     """The topics that the job reads. Others that its queries read, such as new ones of a `subscribePattern`, are
     measured as well, but do not link the job to those that write them."""
@@ -387,12 +404,15 @@ class JobSpec(Wire):
     """True if the job reads only the records of committed transactions, that is, if its sources have the option
     `kafka.isolation.level` with the value `read_committed`. What an open transaction has written is then no lag."""
     sinks: tuple[TopicName, ...] = ()
+    """The topics that the job writes. They link it to the jobs that read them."""
     running: bool = True
     """Whether the job is meant to run; Tidegate starts a job that is meant to run and does not."""
     interval_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    """Time between two snapshots, and so between two decisions."""
     application: Application
     scaling: Scaling = Field(default_factory=Scaling)
     manual: ManualScale | None = None
+    """The newest request for a size; `tidegate scale` writes it."""
     change: SpecChange | None = None
     """Who asked for this version, and why; absent if nobody said so. It is not kept in the next version."""
 

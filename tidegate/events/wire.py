@@ -57,7 +57,7 @@ def value(cls: type[T]) -> type[T]:
     The engine makes ten thousand of them a second, so what freezes it is the type checker: at run time the check
     would cost more than all else that making one costs.
     """
-    cls.__pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[attr-defined]
+    cls.__pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False, use_attribute_docstrings=True)  # type: ignore[attr-defined]
     return dataclass(slots=True)(cls)
 
 

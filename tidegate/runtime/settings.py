@@ -41,13 +41,18 @@ class ServiceSettings(BaseSettings):
     bootstrap_servers: str = "127.0.0.1:9092"
     """Kafka bootstrap servers, comma-separated."""
     security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
+    """Also SSL, SASL_PLAINTEXT or SASL_SSL."""
     sasl_mechanism: str | None = None
-    """For example SCRAM-SHA-512; needs sasl_username and sasl_password."""
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; needs sasl_username and sasl_password."""
     sasl_username: str | None = None
+    """Needs the other two."""
     sasl_password: SecretStr | None = None
+    """Needs the other two; better a secret file."""
     ssl_ca_file: Path | None = None
+    """PEM file with the authority of the brokers' certificates, unless the system knows it."""
     topic_prefix: str = Field(default="tidegate.", pattern=r"^[A-Za-z0-9._-]{0,100}$")
-    """Prefix of every Tidegate topic. Several Tidegates may share a broker, each with its own prefix."""
+    """Prefix of every Tidegate topic. Several Tidegates may share a broker, each with its own prefix; then also set
+    redis_prefix and actuator_group."""
     delivery_timeout_seconds: float = Field(default=30.0, gt=0)
     """How long the broker may take to acknowledge an event before the service gives up."""
     dead_letter_limit: int = Field(default=1000, ge=1)
@@ -55,6 +60,7 @@ class ServiceSettings(BaseSettings):
     health_port: int = Field(default=0, ge=0, le=65535)
     """Port of `/healthz` and `/metrics` on health_host; 0 turns both off."""
     health_host: str = "127.0.0.1"
+    """Address for the health port; 0.0.0.0 for all. There is no password."""
     otlp_endpoint: str | None = Field(default=None, pattern="^https?://")
     """Traces go to this OpenTelemetry collector, over HTTP; for example `http://tempo:4318`. Unset, there are none."""
     files: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
@@ -62,6 +68,7 @@ class ServiceSettings(BaseSettings):
     example `{"hdfs": {"url": "http://namenode:9870"}}`. Without it, `hdfs://namenode:8020` is read through port 9870 of
     that host."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """DEBUG, INFO, WARNING or ERROR."""
 
     @model_validator(mode="before")
     @classmethod
@@ -105,12 +112,15 @@ class RedisSettings(ServiceSettings):
     """Settings of a service that also uses Redis."""
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
-    """Without the password, which belongs in `redis_password`."""
+    """With `rediss://` for TLS, and without the password, which belongs in `redis_password`."""
     redis_username: str | None = None
+    """User of Redis' access rules; without one, the default user."""
     redis_password: SecretStr | None = None
+    """Better a secret file."""
     redis_timeout_seconds: float = Field(default=1.0, gt=0)
     """Longest wait for Redis. After that the service continues without Redis and logs it."""
     redis_prefix: str = Field(default="tidegate:", pattern=r"^[A-Za-z0-9:._-]{0,100}$")
+    """Prefix of every key; the same for decider and actuator, and another one for each Tidegate on this Redis."""
 
     def redis(self) -> dict[str, Any]:
         """Return the arguments of `Redis.from_url` for a client that waits no longer than the timeout."""
