@@ -44,7 +44,7 @@ def test_simulate_shows_changes_score_and_picture(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stderr == ""  # a progress bar is for a terminal
     assert "Scale up from" in result.output
-    assert "core-seconds" in result.output
+    assert "slot-seconds" in result.output
     assert picture.read_bytes().startswith(PNG)
 
 

@@ -70,7 +70,7 @@ def test_where_no_record_waits_the_oldest_has_no_age() -> None:
 
 
 def test_the_cost_adds_slots_violations_and_changes_of_size() -> None:
-    """Cost = core-seconds + 16 slots * (2 * violated + 30 a restart + 10 a handover + 2 in place); starts are free."""
+    """Cost = slot-seconds + 16 slots * (2 * violated + 30 a restart + 10 a handover + 2 in place); starts are free."""
     recording = _recording([(0, 400, 0, 4, True), (60, 400, 120, 4, True)])
     recording.results += [
         result("c1", Phase.ACCEPTED),

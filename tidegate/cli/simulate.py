@@ -164,8 +164,8 @@ def _compare(jobs: Sequence[JobSpec], scores: Sequence[Score]) -> None:
         )
         rows.append((*row, bill_in_words(monthly_bill(prices, found))) if prices is not None else row)
     month = ("a month",) if prices is not None else ()
-    columns = ("policy", "late", "core-seconds", "changes of size", "cost", *month)
-    stdout().print(table("Policies", columns, rows, right=("late", "core-seconds", "cost")))
+    columns = ("policy", "late", "slot-seconds", "changes of size", "cost", *month)
+    stdout().print(table("Policies", columns, rows, right=("late", "slot-seconds", "cost")))
 
 
 def _show(job: JobSpec, recording: JobRecording, found: Score, epoch: int) -> None:
@@ -185,12 +185,12 @@ def _show(job: JobSpec, recording: JobRecording, found: Score, epoch: int) -> No
         ("hours simulated", f"{found.seconds / 3600:.2f}"),
         ("above the lag objective", f"{found.violated_seconds:.0f} s ({found.violated_share:.1%})"),
         ("oldest record", f"{found.worst_age_seconds:.0f} s"),
-        ("core-seconds", f"{found.core_seconds:.0f}"),
+        ("slot-seconds", f"{found.core_seconds:.0f}"),
         ("changes of size", changes_in_words(found)),
         ("too small", f"{found.under_share:.1%} of the time, {found.under_accuracy:.2f} slots on average"),
         ("too large", f"{found.over_share:.1%} of the time, {found.over_accuracy:.2f} slots on average"),
         ("jitter", f"{found.jitter:+.3f} slots a minute"),
-        ("cost", f"{found.cost:.0f} core-seconds"),
+        ("cost", f"{found.cost:.0f} slot-seconds"),
     ]
     if job.scaling.prices is not None:
         figures.append(("a month like this", bill_in_words(monthly_bill(job.scaling.prices, found))))

@@ -146,7 +146,7 @@ def expected_of(decision: Decision) -> list[tuple[str, str]]:
         ("time to catch up", expected.catch_up_seconds, "s", 0),
         ("outage", _outage(expected), "s", 1),
         ("time until it works", expected.delay_seconds, "s", 1),
-        ("cost", expected.core_seconds, "core-seconds", 0),
+        ("cost", expected.core_seconds, "slot-seconds", 0),
     ]
     return [(name, figure(value, unit, digits)) for name, value, unit, digits in rows if value is not None]
 

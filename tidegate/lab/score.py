@@ -9,7 +9,7 @@ records at t, so it is 0 during a restart. T is the length of the run.
     jitter          j  = (E_S - E_D) / T per minute; E: slots added plus slots removed; above 0: more moves than demand
 
 A job is late while the age of its oldest uncommitted record is above the lag objective. The twin knows every commit and
-when each record arrived, so that time is exact, also within a batch. The cost is one number, in core-seconds of the
+when each record arrived, so that time is exact, also within a batch. The cost is one number, in slot-seconds of the
 job's largest size; `Prices` defines it.
 """
 
@@ -36,14 +36,14 @@ DEMAND_WINDOW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in core-seconds. All but the first scale with the largest size, so that they fit any job."""
+    """Prices in slot-seconds. All but the first scale with the largest size, so that they fit any job."""
 
     core_second: float = 1.0
     violated_second: float = 2.0
     """Per second over the lag objective and slot of the largest size: more than always running the largest size, so
     no oracle pays for savings with a lasting violation."""
     restart: float = 30.0
-    """Per restart and slot of the largest size, in addition to the core-seconds and the lag it causes: batches run
+    """Per restart and slot of the largest size, in addition to the slot-seconds and the lag it causes: batches run
     twice, caches are cold, and each restart may fail."""
 
     handover: float = 10.0
@@ -56,7 +56,7 @@ class Prices:
         return {Way.RESTART: self.restart, Way.HANDOVER: self.handover, Way.IN_PLACE: self.in_place}[way]
 
     def parts(self, core_seconds: float, violated_seconds: float, changes: Mapping[Way, int], largest: int) -> Parts:
-        """Return the cost of a run in core-seconds, given how often the size changed in each way."""
+        """Return the cost of a run in slot-seconds, given how often the size changed in each way."""
         changing = sum(self.of(way) * count for way, count in changes.items())
         return Parts(
             slots=self.core_second * core_seconds,
@@ -115,7 +115,7 @@ class Score:
 
     @property
     def cost(self) -> float:
-        """The cost in core-seconds."""
+        """The cost in slot-seconds."""
         return self.parts.total
 
     @property

@@ -13,9 +13,9 @@ from tidegate.lab.suite import ORACLE, CellResult
 
 HELP = (
     "late: time over the lag objective · worst: highest age of the oldest uncommitted record · "
-    "core-s: slots times seconds · "
+    "slot-s: slots times seconds · "
     "aU aO tU tO: SPEC under- and over-provisioning (slots, share of time) · jitter: slots moved per minute "
-    "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in core-seconds"
+    "beyond demand's moves · per change: rescales per change of demand · cost and × oracle: everything in slot-seconds"
 )
 
 
@@ -47,7 +47,7 @@ def detail(rows: Sequence[CellResult]) -> Table:
     columns = (
         "late s",
         "worst s",
-        "core-s",
+        "slot-s",
         "in place",
         "handovers",
         "restarts",
