@@ -106,8 +106,17 @@ def _policy(policy: Any) -> Iterator[str]:
     yield from _options(policy.Options, without=behaviour.BehaviourOptions if shared else NoOptions)
     yield from ("", "## Reason codes", "", *_reason_table(policy.reasons))
     for name in re.findall(r"`(\w+)`", told.labelled.get("Details", "")):
-        first, rest = _doc(import_module(f"{policy.__module__.rpartition('.')[0]}.{name}"))
-        yield from ("", f"## Details: {name}", "", _sentence(first), "", rest)
+        module = import_module(f"{policy.__module__.rpartition('.')[0]}.{name}")
+        first, rest = _doc(module)
+        yield from ("", f"## Details: {name}", "", _sentence(first), "", rest, *_constants(module, rest))
+
+
+def _constants(module: Any, text: str) -> Iterator[str]:
+    """Yield the values of the module's constants that a text names."""
+    named = dict.fromkeys(re.findall(r"\b[A-Z][A-Z_]{3,}\b", text))
+    values = {name: getattr(module, name, None) for name in named}
+    if told := [f"`{name}` = {value:g}" for name, value in values.items() if isinstance(value, int | float)]:
+        yield from ("", f"Values: {', '.join(told)}.")
 
 
 def _behaviour() -> Iterator[str]:

@@ -76,9 +76,9 @@ Unknown never counts as zero. If a policy lacks a value, it keeps the size and s
 
 ## Which policy
 
-Use `tide` unless you have a reason not to. A change of size is cheap in place and dear by restart. `tide` and `cost`
-weigh each change against what its way costs; `flip271` and `learning` allow for the restart time. The other policies
-leave this to the guards `cooldown`, `restart_worth` and `restart_budget`.
+Use `tide` unless you have a reason not to. A change of size is cheap in place and expensive by restart. `tide` and
+`cost` weigh each change against what its way costs; `flip271` and `learning` allow for the restart time. The other
+policies leave this to the guards `cooldown`, `restart_worth` and `restart_budget`.
 [How `tide` is validated](../tide.md) compares some of them.
 
 You can see what a policy would do with your load before you use it:
@@ -96,7 +96,7 @@ A policy is a class with the members of `Policy` in `tidegate/engine/case.py`. T
 entry point group `tidegate.policies`.
 
 With `min_parallelism: 0`, the guard `silence` decides when the job is stopped, and the engine when it starts and with
-which size. A policy that has a member `wake`, too (`ZeroPolicy`), decides both itself: it proposes 0 to stop the job.
+which size. A policy that also has a member `wake` (`ZeroPolicy`) decides both itself: it proposes 0 to stop the job.
 """
 
 GUARDS = """\
@@ -104,8 +104,8 @@ GUARDS = """\
 
 [Policies](README.md) · [Reason codes](reasons.md)
 
-Guards check a proposed size before it becomes a decision, in the order of the table. Each guard gets the size from the
-guards before it. When that is the current size, the check ends.
+Guards check a proposed size before it becomes a decision, in the order of the table. Each guard starts from the size
+that the guards before it have left. As soon as that is the current size, nothing is left to check.
 
 - *checks*: changes of size (rescale), starts, or stops.
 - *waits*: if it stops a proposal, the change is only put off, and the status of the job stays pending.

@@ -14,7 +14,7 @@ from tidegate.engine.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Steps(Guard):
-    """Cuts a change to the largest step, which is at least one executor: less could never be changed."""
+    """Limits how many slots are added or removed at a time, but never to less than one executor."""
 
     name: ClassVar = "steps"
     waits: ClassVar = True

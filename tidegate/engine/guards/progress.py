@@ -111,7 +111,7 @@ class Ineffective(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Downstream(Guard):
-    """Stops growth that the jobs which read our output cannot follow.
+    """Stops growth where no job downstream could process the additional output.
 
     Kafka holds what a slow reader leaves, so there is no back pressure; more output would only wait there. Growth stops
     while a reader is far behind and falling further behind. It ends at the size whose output is what the readers can

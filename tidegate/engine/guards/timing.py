@@ -97,7 +97,7 @@ class Stabilization(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Cooldown(Guard):
-    """Keeps changes of size apart, those in place for a shorter time than those that need a new run.
+    """Keeps changes of size apart: for a shorter time before a change in place than before one that needs a new run.
 
     The time counts from the order of the last change, not from its end. Both the job's state and Redis, which all
     deciders share, know it; the later of the two counts.
@@ -141,10 +141,11 @@ class Cooldown(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Backoff(Guard):
-    """Waits longer after each change that failed: what did not work may not work the next time either.
+    """Makes the next change wait after one that failed, and longer after each further failure.
 
-    The time counts from the order of the last change, and doubles with each in the same direction that has failed or
-    was taken back. One that works, or a new version of the spec, ends it.
+    The time counts from the order of the last change. It doubles with each change in the same direction that fails or
+    is rolled back. A change that works, or a new version of the spec, ends it. A request with `tidegate scale` does
+    not wait.
     """
 
     name: ClassVar = "backoff"

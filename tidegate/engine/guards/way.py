@@ -16,7 +16,7 @@ from tidegate.events.way import Way
 
 @dataclass(frozen=True, slots=True)
 class PossibleWay(Guard):
-    """Stops a change of size for which no way is left.
+    """Stops a change of size that is possible in no way that the spec allows.
 
     A job that keeps its checkpoint elsewhere than its spec says is changed in place only: a new run would not find the
     checkpoint, and would start from scratch.

@@ -27,10 +27,10 @@ CHANGES_JUDGED = 3
 
 @dataclass(frozen=True, slots=True)
 class RestartWorth(Guard):
-    """Stops a change that costs more than it brings. No objection until a change in the same way was measured.
+    """Stops a change that costs more than it brings, once a change in the same way has been measured.
 
-        scale-up     not when  lag / (C - A) <= D  and  C >= `headroom` · A
-        scale-down   not when  R · n >= slots freed · `horizon_seconds`; always worth it in place
+        scale-up     stopped when  lag / (C - A) <= D  and  C >= `headroom` · A
+        scale-down   stopped when  R · n >= slots freed · `horizon_seconds`; never in place
 
     C: capacity, records/s. A: arrival rate, or the highest announced by jobs upstream, records/s. n: current slots.
     D and R: longest delay (until the new size works) and longest outage (without commits) of the last three changes in

@@ -1,32 +1,37 @@
 """Capacity of a micro-batch job at each size, learned from its own batches.
 
-A batch of n records on p slots lasts
+A batch takes some time for itself, its *overhead*, and some for each record. With n records on p slots it lasts
 
     d = a + c(p) · n                          d: seconds, a: overhead in seconds, c: seconds per record
-    1/e(p) = Σ share · makespan(T, p) / T     over the stages, the makespan of T tasks in mean tasks
 
-Batches of similar sizes tell a and c badly apart. So the part of a that the job's events tell (what a batch lasts
-besides its work, `addBatch`) counts like a few batches without records.
+For each of the last sizes, a straight line through the batches gives a and c. If all batches have about the same number
+of records, they hardly show which part is overhead. So the part of a that Spark's events tell (what a batch lasts
+besides its work, `addBatch`) counts like a few batches without records. Older batches count less and less. All of this
+is kept across restarts.
 
-e(p) is the number of slots that do useful work. T equal tasks run in ceil(T / p) waves, so slots that shorten no wave
-add nothing, and a stage of one task never gets shorter (Amdahl). Where one task is much slower than the others, what
-counts is when it begins: `makespan` follows the waves around it. Until tasks were seen, a single stage with one task
-per source partition stands for all stages.
+**Slots that work.** Not every slot makes a batch shorter. T equal tasks run in ceil(T / p) waves, so slots that shorten
+no wave add nothing, and a stage of one task never gets shorter (Amdahl's law). e(p) is the number of slots that do
+useful work:
 
-Jobs scale less than linearly. How much less is learned from the sizes seen:
+    1/e(p) = Σ share · makespan(T, p) / T     share: of the work, per stage; makespan: time until the last of the T
+                                              tasks ends, in mean tasks
 
-    c(p) = k / e(p)^β,   0 < β ≤ 1
+Where one task is much slower than the others, what counts is when it begins: `makespan` follows the waves around it.
+Until tasks have been seen, a single stage with one task per source partition stands for all stages.
+
+**Sizes not seen.** Jobs scale less than linearly. How much less is learned from the sizes seen:
+
+    c(p) = k / e(p)^β,   0 < β ≤ 1            β = 1: twice the useful slots do twice the work
 
 β is fitted by weighted least squares of log c over log e, with a prior that pulls it to 1. With one size seen, scaling
-is assumed linear through it: if scaling is in fact sub-linear, the first step is too small and never too large.
+is assumed to be linear through it. If it is in fact sub-linear, the first step is too small and never too large.
 
-Capacity is the rate of the largest allowed batch, in records/s. Such a batch lasts at most D seconds (half the lag
-objective, or less with long trigger intervals, see `batch_limits`), has at most M records (the record limit), and
-starts no sooner than T' seconds after the one before (the trigger interval):
+**Capacity** is the rate of the largest allowed batch, in records/s. So it is usually more than the rate of the last
+batches, which were smaller. Such a batch lasts at most D seconds (half the lag objective, or less with long trigger
+intervals, see `batch_limits`), has at most M records (the record limit), and starts no sooner than T' seconds after the
+one before (the trigger interval):
 
     capacity(p) = n / max(T', a + c(p) · n),   n = min(M, (D - a) / c(p))
-
-The sums over the batches of the last sizes are kept with decay, also across restarts.
 """
 
 from __future__ import annotations

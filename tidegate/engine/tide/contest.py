@@ -1,9 +1,9 @@
 """A contest of two forecasts: one remembers the arrivals for long, the other briefly; the better one is believed.
 
-A long memory averages noise out, and follows a load that wanders too late. A short one follows it, and takes noise for
-news. Which of them is right differs from job to job and from hour to hour. So both are kept, and every
-`CONTEST_SECONDS` each forecasts the mean rate until the next time. With e the error of a forecast and w the weight of
-the past,
+A long memory averages noise out, but follows a real change of the load too late. A short one follows it at once, but
+mistakes noise for a change. Which is better differs from job to job and from hour to hour. So `tide` keeps both, and
+every `CONTEST_SECONDS` each forecasts the mean rate until the next time. With e the error of a forecast and w the
+weight of the past,
 
     score = w · score + e²
 

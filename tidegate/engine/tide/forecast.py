@@ -7,8 +7,8 @@ Symbols. Rates are in records/s, times in seconds.
     D    damping time of a trend                m    intervals in the segment of a forecast
     v    variance of the residuals              φ    autocorrelation: share of a residual left one interval later
 
-**Level and trend** are a g-h filter with fading memory (Brookner, "Tracking and Kalman Filtering Made Easy", 1998,
-chapter 1). A rate that lies e above the level moves
+**Level and trend** are a straight line through the rates, in which older rates count less: a g-h filter with fading
+memory (Brookner, "Tracking and Kalman Filtering Made Easy", 1998, chapter 1). A rate that lies e above the level moves
 
     level += g · e          g = max(1 - θ²,     2 (2n + 1) / ((n + 1)(n + 2)))         θ = exp(-Δ / M)
     trend += h · e / Δ      h = max((1 - θ)²,   6 / ((n + 1)(n + 2)))
@@ -16,14 +16,16 @@ chapter 1). A rate that lies e above the level moves
 so the filter starts as a least-squares line and forgets once it is older than M. The trend is damped (Gardner &
 McKenzie, 1985), and it changes the load by at most `MAX_TREND_GROWTH` and `MAX_TREND_FALL`.
 
-**The residual** is the distance of the newest rate from the level. It is a first-order autoregression, so it decays:
+**The residual** is the distance of the newest rate from the level. The share φ of it is still there one interval later
+(a first-order autoregression), so it fades:
 
     change(t)    = trend · D · (1 - exp(-t/D))
     forecast(t)  = level + change(t) + residual · φ^(t/Δ)
 
-**The confidence interval.** A queue feels the sum of the arrivals, that is, their mean over a segment of m intervals.
-Independent noise averages out within a segment, autocorrelated noise does not. With the effective number of independent
-observations among m (Bayley & Hammersley, 1946), the variance of the mean over m intervals around t ahead is about
+**The confidence interval.** What fills a queue is the sum of the arrivals, that is, their mean over a segment of m
+intervals. Independent noise averages out within a segment, autocorrelated noise does not. With the effective number of
+independent observations among m (Bayley & Hammersley, 1946), the variance of the mean over m intervals around t ahead
+is about
 
     error(t)²    = v · min(1, (1 + φ) / (1 - φ) / m) · (1 - φ^(2t/Δ))  +  v · min(1, (1 + φ) / (1 - φ) · (g - (1 - θ²)))
 
@@ -39,7 +41,7 @@ because its error is already part of the residuals.
   becomes the trend: this is a flash crowd. A step in the middle of an interval looks the same at first; a size too
   large for a few minutes is the cheaper of the two mistakes. For the same reason a fall gets no trend.
 - Otherwise it is a fluctuation. Where residuals are autocorrelated, a large one is still there an interval later, so
-  seeing it twice confirms nothing.
+  measuring it twice confirms nothing.
 
 **An outage** of the producers is no step change: they send later what they held back. So the level survives a rate of
 zero for `OUTAGE_SECONDS`.

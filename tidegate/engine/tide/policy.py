@@ -1,38 +1,49 @@
-"""`tide`: model-predictive control of a job's size, with learned capacity, forecast and cost of a change.
+"""`tide`: chooses the size that costs least over the next minutes, by simulating the job with what it has learned.
 
-Each useful size is simulated over the next `horizon_seconds` with the forecast of arrivals, the learned capacity, the
-present lag and what the way of the change costs (outage and delay), and priced: slots, time over the lag objective, and
-the change itself (`rollout`, `capacity`, `forecast`). The cheapest size wins. But a change now competes with a change
-later:
+On each snapshot, `tide` asks of each useful size what the next `horizon_seconds` would cost. To find out, it simulates
+the job with
 
-    scale-up    happens when waiting for one more measurement would cost more lateness than it could save slots. A step
+- the arrivals that it expects (`forecast`),
+- the speed that this size has shown in past micro-batches, or what other sizes tell about it (`capacity`),
+- the records that wait now,
+- what changes of size have cost this job: the *outage*, a time without commits, and the *delay* until the new size
+  works.
+
+One such simulation is a *rollout*. Its price is in slot-seconds: for the slots, for the time in which the oldest record
+is older than the lag objective, and for the change. The cheapest size wins. Only the next step is carried out, and at
+the next snapshot everything is computed again: this is model-predictive control.
+
+A change can also be made later. So `tide` compares changing now with waiting:
+
+    scale-up    when waiting for one more measurement would cost more in lateness than it could save in slots. A step
                 change in arrivals is always measured twice: the first interval shows only part of it, and a size for
                 that part would soon have to grow again.
-    scale-down  happens when the smaller size would have been enough for so long that the slot-seconds it would have
-                saved reach what the switch costs: the price of the change, and the lateness it causes. In place, a
-                size that falls behind slowly is enough too, for a while (`rollout`).
+    scale-down  when the smaller size would have been enough for so long that the slots it would have saved have cost
+                as much as the change: its price, and the lateness it causes. If a scale-down has not paid off by the
+                time the job grows again, the next one must have saved twice as much, at most eight times as much. In
+                place, a size that falls behind slowly also counts as enough for a while (`rollout`).
 
-Prices are in slot-seconds. With the defaults and `max_parallelism: 8`, a second over the lag objective costs
-2 · 8 = 16, and a restart 30 · 8 = 240 besides the lateness it causes. A scale-down by restart that makes nobody late
-waits until it would have saved 240 slot-seconds: by two slots, 2 minutes. A change in place or by handover costs only
-2 · 8 = 16, so such a scale-down waits 8 seconds.
+An example with the default prices and `max_parallelism: 8`: a second above the lag objective costs 2 · 8 = 16
+slot-seconds, and a restart costs 30 · 8 = 240, besides the lateness it causes. A restart with two slots fewer, which
+makes no record late, is worth it once it would have saved 240 slot-seconds, that is after 2 minutes. A change in place
+or by handover costs only 2 · 8 = 16, so there the same scale-down comes after 8 seconds.
 
-A size that has shown fewer than `MIN_BATCHES` batches may still grow. Once a batch has been running for two intervals,
-its finished tasks give an upper bound of the capacity. If even that is too little, the job does not wait for the batch
-to end. In place, where growth interrupts nothing, it goes by what other sizes have shown, and a new job with a prior by
-what similar jobs have shown (`prior`). Nothing shrinks on any of this, nor while the job is late.
+**New sizes.** A job may grow before its present size has shown three batches. Once a batch has been running for
+two intervals, its finished tasks give an upper bound of the capacity. If even that is too little, the job grows before
+the batch ends. In place, where growth interrupts nothing, what other sizes have shown is enough, and for a new job with
+a prior, what similar jobs have shown (`prior`). None of this makes a job smaller, and a late job never shrinks.
 
-A young run is slower than it will be, since the JVMs still compile and caches fill. Until `WARM_UP_SECONDS` after its
-first batch it counts as at least as fast as the job's other sizes promise.
+**New runs.** A run is slow at first, while the JVMs compile and caches fill. In the minute after its first
+batch, `tide` takes it to be at least as fast as the job's other sizes suggest.
 
-The more a job's batches vary, the more of its capacity is kept free, and a slow batch counts for at most 1.5 times what
-its records need (`variation`). Once four batches in a row have all been clearly slower, or faster, than expected, what
-is known of every size is corrected at once (`shift`).
+**Batches that vary.** The more a job's batches vary, the more of its capacity is kept free, and a slow batch counts for
+at most 1.5 times what its records need (`variation`). Once four batches in a row have all been clearly slower, or all
+clearly faster, than expected, `tide` corrects what it knows of every size at once (`shift`).
 
-Arrivals that come in pulses, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
+**Arrivals in pulses**, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
-What the jobs upstream plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up for it
-does not wait for another measurement. If all sources have a plan, it replaces the trend of the arrivals.
+**Jobs upstream.** What they plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up
+for it does not wait for another measurement. If all sources have a plan, it replaces the trend of the arrivals.
 
 When to choose it: By default. It learns the job's capacity, the cost of a change and the noise by itself.
 

@@ -1,12 +1,13 @@
 """What similar jobs have shown, taken from their states, and as what a new job's memory starts from.
 
-A prior is part of the spec, so a decision that used it is recomputed like any other. Of each size it tells a line
+A prior is part of the spec, so a decision that used it can be recomputed like any other. For each size it has the line
+through the batches,
 
     d = a + c · n                             d: seconds, n: records, a: overhead in seconds, c: seconds per record
 
-and how many batches of which mean m and deviation s that is worth, so that the sums of these B batches can be put
-together again: Σn = B·m, Σn² = B·(m² + s²), Σd = B·a + c·Σn, Σnd = a·Σn + c·Σn². The job's own batches are added to
-them, and as sums decay, the prior fades.
+and how many batches B that is worth, with the mean m and the deviation s of their records. From these come the sums
+that `capacity` works with: Σn = B·m, Σn² = B·(m² + s²), Σd = B·a + c·Σn, Σnd = a·Σn + c·Σn². The job's own batches are
+added to them. As older batches count less and less, the prior fades.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ then zero or far too high, and neither tells what the job must keep up with. The
     regular  a cycle as long as the one before it, within `TOLERANCE` intervals
 
 After `MIN_CYCLES` regular cycles, there is one rate per cycle, known when the cycle has ended. Cycles longer than the
-lag objective are not averaged: a job that can only take the mean would be late in every one of them. When the next
-pulse does not come, or the load no longer pauses, every interval gives a rate again.
+lag objective (and two intervals) are not averaged: a job that can only process the mean would be late in every one of
+them. When the next pulse does not come, or the load no longer pauses, every interval gives a rate again.
 
 Source: demand that is often zero is measured from one demand to the next (Croston, "Forecasting and stock control for
 intermittent demands", 1972).

@@ -1,11 +1,15 @@
-"""Rollout: simulate each size over the horizon as a fluid queue, and price it.
+"""Rollout: simulate each size over the horizon, and price it.
 
-The horizon is cut into segments, each with its demand, λ records/s. The first segment lasts until a change of size
-works. It ends with the outage of the change, in which nothing is processed; until then the present size goes on. A
-change in place has no outage, and removes slots at once.
+Records are not followed one by one. They flow in at an expected rate and out at the capacity (a *fluid queue*). The
+horizon is cut into segments with one expected rate each. The first segment lasts until a change of size works. It ends
+with the outage of the change, in which nothing is processed; until then the present size goes on. A change in place has
+no outage, and removed slots are gone at once.
 
-The lag objective is an age. So the rollout follows the lag L and the age A of its oldest record. With M the record
-limit, T' the trigger interval, a the overhead, and c(p) the seconds a record takes on p slots:
+    λ, λ'   expected arrivals in a segment, and the smallest of all segments, records/s
+    L, A    lag in records, and the age of its oldest record in seconds: the lag objective is about A
+    p       slots                                         C(p)    capacity on p slots, records/s
+    a       overhead of a batch, seconds                  c(p)    seconds per record on p slots
+    M       most records of a batch (the record limit)    T'      trigger interval, seconds
 
     a change with an outage of F seconds begins when a batch has ended:             L + λ · F,  A + F
 
@@ -17,34 +21,35 @@ limit, T' the trigger interval, a the overhead, and c(p) the seconds a record ta
 
     cost(p) = p · horizon + late price · seconds late + change price [p ≠ current]             slot-seconds
 
-Where a change has an outage, both staying and changing are counted from the end of a batch, and how late the job is
-until then counts for both. Staying goes on with the batch that runs. The order for a change may arrive after that one
-has ended, so the change waits for a whole batch from now. There, a batch lasts at least until the next trigger.
-A restart waits no longer than the stop deadline: it breaks a batch that lasts longer, whose records then still wait.
+`[p ≠ current]` is 1 if the size changes, else 0. When the last of the k batches ends, no record that waits is older
+than A + B. No lag is older than L / λ'.
 
-No record that waits is older than A + B when the last of the k batches ends. λ' is the smallest demand of all
-segments: no lag is older than L / λ'. The lag that builds up during a change in place is charged once, afterwards. More
-lag makes no size cheaper, and under an even load the fastest size dearer by the least, so it does not favour a smaller
-one. Where the forecast falls steeply, two large sizes can change places.
+**When a change begins.** Where a change has an outage, staying and changing are both counted from the end of a batch,
+and how late the job is until then counts for both. Staying goes on with the batch that runs. The order for a change may
+arrive after that batch, so the change waits for a whole batch from now, at least until the next trigger. A restart
+waits no longer than the stop deadline: it breaks a longer batch, whose records then still wait. The lag that builds up
+during a change in place is charged once, afterwards.
 
-The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be able to hold it,
-unless it is only meant for a while, and a larger size that cannot is charged a second change. The segments before are
-expected means: a change happens once, and what it costs on average is what counts.
+**Which load counts.** The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be
+able to hold it, unless it is only meant for a while, and a larger size that cannot is charged a second change. The
+segments before it are expected means, because a change happens once and its mean cost is what counts.
 
-In place, a size that falls behind slowly may be *enough for a while*: until its lag has used half of the lag objective.
-With T how long the job can stay at that size, R the seconds to notice that it must grow and to do so, and v how much
-batches vary (`variation`):
+**More lag never makes a smaller size more attractive.** More lag makes no size cheaper, and under an even load it makes
+the fastest size dearer by the least. Where the forecast falls steeply, two large sizes can change places.
+
+**Enough for a while.** In place, a size that falls behind slowly may do until its lag has used half of the lag
+objective. With T how long the job can stay at that size, R the seconds to notice that it must grow and to do so, and v
+how much batches vary (`variation`):
 
     L + (λ - C(p)) · (T + R) = min(λ', C(p)) · objective / (2 · (1 + v))            T is at most the horizon
 
-At C(p), because a batch that takes all of that lag must end in time, too.
+The right side also has C(p), because a batch that takes all of that lag must end in time too. The change is worth it if
+the slots saved in T seconds cost more than twice the price of both changes, the one to that size and the one back, and
+more than the smallest sufficient size saves over the horizon. So a job whose load lies between two sizes alternates
+between them, as in pulse-width modulation.
 
-It is worth the change if the slots saved in T seconds cost more than twice the price of both changes, the one to that
-size and the one back, and more than the smallest sufficient size saves over the horizon. So a load between two sizes
-gets each of them in turn, as in pulse-width modulation.
-
-C(p) and 1 / c(p) are those of the model less the headroom: the share `headroom` + v / 2, at most 0.9. So a job whose
-batches all last what their records need is filled up, and one that has slow batches now and then can work them off.
+**Headroom.** C(p) and 1 / c(p) are those of the model less the share `headroom` + v / 2, at most 0.9. So a job whose
+batches all last what their records need is filled up, and one with a slow batch now and then can catch up.
 """
 
 from __future__ import annotations

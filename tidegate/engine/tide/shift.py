@@ -1,7 +1,7 @@
 """A shift: from some moment on, the batches of a job take longer than before, or less long.
 
 Payloads grow, a sink gets slow, another program shares the machine. Capacity is learned from about the last hundred
-batches, so the old cost would be believed for many minutes. Batch by batch, n records are expected to last
+batches, so without this rule the old cost would count for many minutes. A batch of n records is expected to last
 d̂ = a + c · n, by what the present size has shown. There is a shift once `STREAK` batches in a row have all lasted more
 than (1 + h) · d̂, or all less than d̂ / (1 + h), with
 
@@ -13,8 +13,9 @@ squared errors:
     d = a + r · c · n          a record costs r times as much as before:     r = Σ (d - a) · n / (c · Σ n²)
     d = a + s + c · n          every batch lasts s seconds longer:           s = Σ (d - a - c · n) / batches
 
-Either corrects what all sizes have shown: the job scales as it did. For the capacity they differ widely. A batch with
-few records that lasts three times as long may be all there is to it, or the job can do a third of what it could.
+Either way, what all sizes have shown is corrected: the job scales as it did. For the capacity the two differ widely. If
+a batch of few records lasts three times as long, its overhead may have grown by some seconds, which hardly matters for
+a large batch, or the job can now process only a third of what it could.
 
 Source: a run of points on one side, as in the zone rules of control charts (Western Electric, "Statistical Quality
 Control Handbook", 1956; Nelson, "The Shewhart control chart: tests for special causes", 1984).

@@ -5,12 +5,13 @@ batch, and weights w that fade with age,
 
     variation   v = sqrt(Σ w · x² / (Σ w + PRIOR_BATCHES))         the coefficient of variation of a batch
 
-A slow batch makes the next one larger, and the nearer a job is to its capacity, the longer that goes on (Kesten,
-"Random difference equations and renewal theory for products of random matrices", 1973). With rho the utilization, the
-share (1 + v²) · rho² of a batch's variance is still there in the next one. So headroom in proportion to v is kept free.
+While a slow batch runs, records pile up, so the next batch is larger. The nearer a job is to its capacity, the longer
+that goes on: with rho the utilization, the share (1 + v²) · rho² of a batch's variance is still there in the next one
+(Kesten, "Random difference equations and renewal theory for products of random matrices", 1973). So headroom in
+proportion to v is kept free.
 
 When capacity is learned, a batch counts for at most `SLOW` times what was expected. Otherwise a slow batch of few
-records, with the large one after it, makes the overhead look dear and the records cheap.
+records, followed by a large one, would make the overhead look expensive and the records cheap.
 """
 
 from __future__ import annotations
