@@ -35,7 +35,7 @@ MOST_GAPS = 20
 
 def run(
     folder: Folder,
-    once: Annotated[bool, typer.Option("--once", help="Stop at what is the end of the topics now.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop at the present end of the topics.")] = False,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="Time between two micro-batches.")] = 60.0,
     master: Master = LOCAL,
     bootstrap_servers: Bootstrap = None,

@@ -11,20 +11,18 @@ from tidegate.twin.model import JobModel, StageModel
 RecordCost = Annotated[
     float,
     typer.Option(
-        "--record-cost-ms", min=0.0001, max=3_600_000.0, help="Unless fitted to a past: slot time per record, in ms."
+        "--record-cost-ms", min=0.0001, max=3_600_000.0, help="Without a recording: slot time per record, in ms."
     ),
 ]
 Overhead = Annotated[
     float,
-    typer.Option("--overhead", min=0.0, max=86_400.0, help="Unless fitted to a past: fixed seconds per micro-batch."),
+    typer.Option("--overhead", min=0.0, max=86_400.0, help="Without a recording: fixed seconds per micro-batch."),
 ]
 Trigger = Annotated[
     float,
-    typer.Option("--trigger", min=0.0, max=86_400.0, help="Unless fitted to a past: trigger interval in seconds."),
+    typer.Option("--trigger", min=0.0, max=86_400.0, help="Without a recording: trigger interval in seconds."),
 ]
-Partitions = Annotated[
-    int, typer.Option("--partitions", min=1, help="Unless fitted to a past: partitions of the source.")
-]
+Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Without a recording: partitions of the source.")]
 
 
 def described(job_id: str, record_cost_ms: float, overhead: float, trigger: float) -> JobModel:
