@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the secrets that compose.yaml mounts: a password for each Redis user, Redis' list of users and rights, and the
+# Makes the secrets that compose.yaml mounts: a password for each Redis user, Redis's list of users and rights, and the
 # token with which an operator signs in to the console.
 # Also writes client.env, which tells the `tidegate` command on this machine where the stack is.
 #

@@ -58,10 +58,13 @@ def metrics_page() -> str:
 
 
 TEXT = """
-Each service serves its metrics at `/metrics` on `health_host` and `health_port`, in OpenMetrics where the reader asks
-for it. `docker compose --profile observe` brings a Prometheus that reads them, an Alertmanager, and a Grafana with the
-dashboards. With a Prometheus of your own, take `deploy/prometheus/rules` and `deploy/grafana/dashboards`, and give each
-service's targets the label `service`: `collector`, `decider` or `actuator`.
+Each service serves its metrics at `/metrics`, if `TIDEGATE_HEALTH_PORT` is set (it is 8081 in the images). Without
+`TIDEGATE_HEALTH_HOST` only its own machine can read them. The profile `observe` of `deploy/compose.yaml` starts a
+Prometheus that reads them, an Alertmanager, and a Grafana with the dashboards. With a Prometheus of your own, take
+`deploy/prometheus/rules` and `deploy/grafana/dashboards`, and give each service's targets the label `service`:
+`collector`, `decider` or `actuator`.
+
+To be notified of alerts, add a receiver: in the Compose stack, to `deploy/alertmanager/alertmanager.yml`.
 
 A figure that is not known has no sample; it is never zero. The decider that handles a job has the job's series; if
 there are several deciders, ask with `max by (job_id) (…)`. The series of a removed job go away within a second or two.
@@ -71,8 +74,8 @@ MORE = """
 ## Traces
 
 With the setting `otlp_endpoint` (`TIDEGATE_OTLP_ENDPOINT=http://tempo:4318`) decider and actuator send a trace of each
-change to an OpenTelemetry collector, over OTLP/HTTP: from the snapshot over the decision and the command to each phase
-and the first committed batch.
+change to an OpenTelemetry collector, over OTLP/HTTP: the snapshot, the decision, the command, each phase, and the first
+committed batch.
 
     snapshot
       decision                 what was decided, with its reason codes
@@ -85,15 +88,16 @@ and the first committed batch.
           verified
             first batch
 
-The spans are a function of the events: ids come from the events' ids, times from their times. So the `traceparent` of
-each record on the topics belongs to the same trace, a restarted service goes on with it, and a replay gives the same
-one. Decisions without a command have no trace. The images have the packages; elsewhere install `tidegate[traces]`.
+Ids and times of the spans come from the events. So the `traceparent` of each record on the topics belongs to the same
+trace, a restarted service continues it, and a replay gives the same one. Decisions without a command have no trace. The
+images have the packages; elsewhere run `pip install ".[traces]"` in a checkout.
 
 ## Logs
 
 The services write one JSON object per line to standard error: `at`, `level`, `logger`, `message`, an `exception` where
 there is one, and `job_id` and `decision_id` in every line that is about a job or a decision. A command has the id of
-its decision, so one search finds a change in the decider's and in the actuator's log. librdkafka's lines look the same.
+its decision, so one search finds a change in the decider's and in the actuator's log. librdkafka's lines have the same
+format.
 """
 
 

@@ -1,4 +1,4 @@
-"""A load for an example job: creates its topics, then writes records, alternately many and a third of that.
+"""A load for an example job: creates its topics, then writes records, in turn at the full rate and at a third of it.
 
     python load.py rates-in rates-out --rate 600 --seconds 180   writes to rates-in
     python load.py --job demo.json --rate 600 --seconds 180      uses the job's topics, and puts it under Tidegate
