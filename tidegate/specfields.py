@@ -96,6 +96,8 @@ def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object)
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(loc[-1]), _fields_at(loc[:-1]), n=1)
         return f"{field}: unknown field" + (f"; did you mean {near[0]!r}?" if near else "")
+    if kind == "too_short":  # of every list that may not be empty
+        return f"{field}: needs at least one entry"
     if kind == "value_error":
         return f"{field}: {message.removeprefix('Value error, ')}"
     return f"{field}: {message}, found {value!r:.120}"

@@ -116,7 +116,10 @@ def test_a_console_without_its_packages_says_what_to_install(monkeypatch: pytest
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("words", [["jobs", "--nope"], ["--nope"], ["nonsense"], ["scale", "rates", "six"], ["apply"]])
+WRONG = [["jobs", "--nope"], ["--nope"], ["nonsense"], ["scale", "rates", "six"], ["apply"], ["tail", "x"]]
+
+
+@pytest.mark.parametrize("words", WRONG)
 @pytest.mark.parametrize("program", [app, demo_app], ids=["tidegate", "demo"])
 def test_wrong_usage_is_an_error_of_one_line(program: typer.Typer, words: list[str]) -> None:
     """Wrong options, arguments or commands give exit code 2, a line of what is wrong, and where the help is."""
@@ -124,6 +127,7 @@ def test_wrong_usage_is_an_error_of_one_line(program: typer.Typer, words: list[s
     assert (ran.exit_code, ran.stdout) == (2, "")
     error, hint = ran.stderr.splitlines()
     assert error.startswith("error: ")
+    assert "Value error" not in error, "that is what pydantic calls it"
     assert "--help` shows how to use it" in hint
 
 

@@ -84,7 +84,7 @@ def test_several_documents_are_several_jobs() -> None:
         (("min_parallelism: 2", "min_parallelism: 9"), 8, ["scaling", "min_parallelism 9 is above max_parallelism 8"]),
         (("script: /jobs/rates.py", "backend: standalone"), 3, ["application.script", "required"]),
         (("job_id: rates", "job_id: ../rates"), 1, ["job_id", "found '../rates'"]),
-        (("sources: [in]", "sources: []"), 2, ["sources"]),
+        (("sources: [in]", "sources: []"), 2, ["sources: needs at least one entry"]),
         (("sources: [in]", "sources: [in, 7]"), 2, ["sources.1", "found 7"]),
         (("policy: flip271", "policy: nosuch"), 9, ["scaling.policy", "nosuch"]),
         (("  policy: flip271", "  guards: {cooldown: {up_secs: 3}}"), 9, ["scaling.guards.cooldown.up_secs"]),

@@ -100,7 +100,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(what if error.filename is None else f"{error.filename}: {what}")
         case UsageError() if type(error).show is UsageError.show:  # the help itself comes as such an error too
             command = f"{error.ctx.command_path} --help" if error.ctx else "tidegate --help"
-            return Problem(error.format_message().rstrip("."), f"`{command}` shows how to use it")
+            said = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
+            return Problem(said, f"`{command}` shows how to use it")
         case _:
             return None
 
