@@ -62,7 +62,8 @@ def demo(
         typer.Option("--files", help="Where checkpoint, event log and control files are, such as hdfs://nn:8020/demo."),
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", help="A Spark setting of the job, as NAME=VALUE; may be repeated.")
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting of the job; may be repeated."),
     ] = None,
     time_factor: Annotated[
         float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")

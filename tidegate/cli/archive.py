@@ -87,8 +87,8 @@ def run(
 def compact(folder: Folder, master: Master = LOCAL) -> None:
     """Put the small files of past days into one per topic and day.
 
-    Whoever reads the archive meanwhile is not disturbed: the old files stay for six hours. The records and their hash
-    chain do not change. Run it once a day; `tidegate archive run` may go on.
+    Programs that read the archive meanwhile are not disturbed: the old files stay for six hours. The records and their
+    hash chain do not change. Run it once a day; `tidegate archive run` may go on.
 
     Example:  tidegate archive compact /data/tidegate-archive
     """
@@ -158,7 +158,8 @@ def export(
     folder: Folder,
     to: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the recording; must not exist yet.")],
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this topic, such as decisions. Repeat it for several.")
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME", help="Only this topic, such as decisions. Repeat it for several."),
     ] = None,
     first_day: FirstDay = None,
     last_day: LastDay = None,

@@ -49,9 +49,11 @@ def backtest_command(
     html: Annotated[Path | None, typer.Option("--html", help="Write the page with pictures here.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
     job_file: Annotated[
-        Path | None, typer.Option("--job-file", help="Write the proposed job file here; of several jobs, a folder.")
+        Path | None, typer.Option("--job-file", help="Write the proposed job file here; for several jobs, a folder.")
     ] = None,
-    job: Annotated[list[str] | None, typer.Option("--job", help="Only this application; repeatable.")] = None,
+    job: Annotated[
+        list[str] | None, typer.Option("--job", metavar="NAME", help="Only this application; may be repeated.")
+    ] = None,
     objective: Annotated[
         float | None,
         typer.Option("--objective", min=0.1, help="The lag objective, seconds. Default: 60, or 3 triggers."),
@@ -69,14 +71,14 @@ def backtest_command(
     ] = 0.0,
     currency: Annotated[str, typer.Option("--currency", help="Of the prices; ISO 4217.")] = "EUR",
     trials: Annotated[
-        int, typer.Option("--trials", min=0, help="Settings of the policy to try; 0: only its defaults.")
+        int, typer.Option("--trials", min=0, help="How many settings of the policy to try; 0: only its defaults.")
     ] = 60,
     held_out: Annotated[
         float, typer.Option("--held-out", min=0.1, max=0.7, help="Share of the past that is kept back, to judge on.")
     ] = 0.3,
     spark: Annotated[str, typer.Option("--spark", help="Spark master that the search is spread over.")] = "local[2]",
     spec: Annotated[
-        Path | None, typer.Option("--spec", help="With a CSV: the job's spec; its policy, sizes and prices hold.")
+        Path | None, typer.Option("--spec", help="With a CSV: the job's spec; its policy, sizes and prices apply.")
     ] = None,
     record_cost_ms: RecordCost = 2.0,
     overhead: Overhead = 0.5,
@@ -85,13 +87,14 @@ def backtest_command(
 ) -> None:
     """Show what Tidegate would have done for jobs that it never managed.
 
-    Reads the event logs that plain spark-submit wrote (`spark.eventLog.enabled`), and needs neither Kafka nor a
-    cluster: arrivals, commits and slots are in them. It fits the simulated job (the twin, docs/twin.md) to each
-    application's past, says by how much the twin is off on the last part of it, and runs Tidegate's engine on the twin
-    under the same load. The options of the policy are searched on the first part, and judged on the last. The page
-    has pictures, and a job file for `tidegate apply`. A CSV is a load without a past, for a job described by options.
+    Reads the event logs that plain spark-submit writes (`spark.eventLog.enabled`), and needs neither Kafka nor a
+    cluster: arrivals, commits and slots are in them. It fits a simulated job (the twin, docs/twin.md) to the first part
+    of each application's past, says by how much the twin is off on the last part, and runs Tidegate's engine on the
+    twin under the same load. It also looks for better options of the policy: on the first part, to judge them on the
+    last. The page has pictures. --job-file writes a job file for `tidegate apply`. With a CSV in place of logs, the job
+    is described by options.
 
-    A log that cannot be read is named and left out. The exit code is 1 if no job could be backtested.
+    Logs that cannot be read are named and left out. The exit code is 1 if no job could be backtested.
 
     Example:  tidegate backtest /data/events --html backtest.html --job-file job.yaml
               tidegate backtest /data/events --job orders --objective 30 --slot-hour 0.05 --late-minute 0.4

@@ -77,7 +77,7 @@ def rotate(
 ) -> None:
     """Replace the key that signs an archive.
 
-    The old key signs that the new one takes over, and is not trusted for anything after that. Whoever trusts the old
+    The old key signs that the new one takes over, and is not trusted for anything after that. Those who trust the old
     key need do nothing.
 
     Example:  tidegate chain new-key second.key

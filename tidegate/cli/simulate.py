@@ -37,7 +37,11 @@ def simulate_command(
     ],
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", help="Use this policy with its defaults instead of the spec's; repeat it to compare."),
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Use this policy with its defaults instead of the spec's; repeat it to compare.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Write the picture (PNG) here.")] = None,

@@ -15,7 +15,7 @@ LOOK_BACK = timedelta(minutes=10)
 
 
 def top(bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
-    """Watch all jobs live, those that need you first.
+    """Watch all jobs live, those that need attention first.
 
     Arrows choose a job, Enter shows the reasons of its newest decision, Escape leads back, / finds jobs by name, and q
     quits.

@@ -54,7 +54,9 @@ def what_if(
         Path | None,
         typer.Option("--engine", metavar="PATH", help="Another engine: a checkout of Tidegate, or a wheel."),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="How often the twin runs.")] = SEEDS,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=100, help="How many times the twin runs, with other noise.")
+    ] = SEEDS,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Most rows of the table of differences.")] = 30,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the picture (PNG) here.")] = None,
     html: Annotated[
@@ -68,8 +70,8 @@ def what_if(
     """Show what another policy, other options or another engine would have done.
 
     Every recorded decision is made again. While the changes of size stay the same, the recorded snapshots are the
-    truth. From the first other change on, the job goes on as a simulation that is fitted to the recording (the twin,
-    docs/twin.md), which also says how sure it is. Reads a recording or an archive with --from, or the last hour of the
+    truth. After the first different change, the job is simulated by the twin (docs/twin.md), which is fitted to the
+    recording; the output says how far to trust it. Reads a recording or an archive with --from, or the last hour of the
     topics.
 
     Example:  tidegate what-if rates --policy hpa --since 6h
