@@ -11,8 +11,9 @@ size does not need, nothing is processed. Then n slots work at the capacity meas
   by then. `[…]`: 1 if true, else 0.
 
 The lag counts in seconds of work at the current capacity, so one price fits every job: `lag_price` is what one second
-of work costs that waits for one second. If the job has prices in money (`scaling.prices`), lag worth the lag objective
-costs as much as missing the objective. If two sizes cost the same, the current size wins, then the smaller one.
+of work costs that waits for one second. If the job has prices in money (`scaling.prices`), a lag of as many seconds of
+work as the lag objective costs as much as missing the objective. If two sizes cost the same, the current size wins,
+then the smaller one.
 
 When to choose it: You know what a slot costs and what lag costs.
 

@@ -12,8 +12,8 @@
   objective counts as none.
 
 Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and now and
-then, less and less often, another one. It never steps down while the lag is over the objective. It starts with a table
-of common sense: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same
+then, less and less often, another one. It never steps down while the lag is over the objective. It starts with a
+plausible table: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same
 state always chooses the same action.
 
 When to choose it: For experiments. It learns by trying, so avoid it where the lag objective is tight.

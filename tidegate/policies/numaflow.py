@@ -23,7 +23,7 @@ even gives up a slot.
 
 Jobs that feed each other in a circle are downstream of each other. Once all of them are full, each gives up its slots
 for the next one, down to its minimum, and none grows again by itself: that is Numaflow's rule. Choose another policy
-for such jobs, or get them out of it with `tidegate scale` and `tidegate pause`.
+for such jobs, or give them a size with `tidegate scale` and keep it with `tidegate pause`.
 
 With `min_parallelism: 0` the job is stopped once nothing was processed and nothing waits over the whole lookback. A
 source then starts every `zero_replica_sleep_seconds` to look for records, although Tidegate knows the end offsets: that
