@@ -274,11 +274,16 @@ def _firsts(
 
 
 def _pool(spec: JobSpec, master: MasterView | None) -> Pool | None:
-    if master is None or master.slots_total is None:
+    if master is None:
+        return None
+    total = master.slots_total
+    if spec.pool_max_slots is not None:
+        total = max(total or 0, master.slots_used, spec.pool_max_slots)
+    if total is None:
         return None
     return Pool(
         pool_id=spec.pool_id,
-        slots_total=master.slots_total,
+        slots_total=total,
         slots_used=master.slots_used,
         workers_alive=master.workers_alive,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -164,18 +165,49 @@ def test_a_restart_survives_an_api_server_that_is_away(job: Job) -> None:
     assert len(job.cluster.live_drivers(job.spec)) == 1
 
 
-def test_a_cordoned_node_grants_fewer(job: Job) -> None:
-    """No executor finds a node: the job keeps what it has, and the result says so."""
+@contextmanager
+def _cordoned(job: Job) -> Iterator[Callable[[], None]]:
+    """Let no new pod find a node; the function that it gives ends that, as its end does."""
     api = job.namespace.api
     nodes = [f"/api/v1/nodes/{name_of(node)}" for node in api.listed("/api/v1/nodes")]
-    for node in nodes:
-        api.merge(node, {"spec": {"unschedulable": True}})
+
+    def mark(unschedulable: bool | None) -> None:
+        for node in nodes:
+            api.merge(node, {"spec": {"unschedulable": unschedulable}})
+
+    mark(True)
     try:
+        yield lambda: mark(None)
+    finally:
+        mark(None)
+
+
+def test_a_node_that_is_added_for_waiting_executors_is_waited_for(job: Job) -> None:
+    """As with a node autoscaler: the pool may grow, and the node comes half a minute after the pods."""
+    plain = job.spec
+    job.spec = plain.model_copy(update={"pool_max_slots": 64})
+    try:
+        with _cordoned(job) as uncordon:
+            timer = threading.Timer(30.0, uncordon)
+            timer.start()
+            try:
+                end = job.carry_out(CommandKind.RESCALE, 4, Way.IN_PLACE)
+            finally:
+                timer.cancel()
+                timer.join()
+    finally:
+        job.spec = plain
+    _show(end)
+    assert (end.phase, end.parallelism, end.code) == (Phase.VERIFIED, 4, "OK"), end
+    assert end.delay_seconds is not None
+    assert end.delay_seconds > 25
+
+
+def test_a_cordoned_node_grants_fewer(job: Job) -> None:
+    """No executor finds a node: the job keeps what it has, and the result says so."""
+    with _cordoned(job):
         end = job.carry_out(CommandKind.RESCALE, 4, Way.IN_PLACE)
         assert wait_until(lambda: len(job.executors()) == 2, 15), "executors that were not granted must not come later"
-    finally:
-        for node in nodes:
-            api.merge(node, {"spec": {"unschedulable": None}})
     _show(end)
     assert (end.phase, end.parallelism, end.code) == (Phase.VERIFIED, 2, "GRANTED_FEWER"), end
     time.sleep(5)

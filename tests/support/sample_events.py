@@ -438,6 +438,7 @@ def _later() -> dict[str, Wire]:
                 ),
             }
         ),
+        "job.growing_pool": _jobs()[1].model_copy(update={"pool_max_slots": 64}),
         "job.read_committed": _jobs()[1].model_copy(update={"read_committed": True}),
         "job.priced": _jobs()[1].model_copy(
             update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}

@@ -120,6 +120,23 @@ def test_a_cluster_that_grants_fewer_verifies_what_it_granted(world: FakeWorld) 
     assert world.cluster.granted == 6
 
 
+@pytest.mark.parametrize(("node_after", "size", "code"), [(40.0, 6, "OK"), (1000.0, 3, "GRANTED_FEWER")])
+def test_a_node_autoscaler_gets_the_time_of_a_start(world: FakeWorld, node_after: float, size: int, code: str) -> None:
+    """Executors that wait are what makes it add a node; if none comes, the job keeps what it got."""
+    spec, tick, asked_at = world.spec.model_copy(update={"pool_max_slots": 8}), world.tick, world.seconds
+    world.cluster.free = 3
+
+    def add_a_node() -> None:
+        if world.seconds - asked_at > node_after:
+            world.cluster.free = 100
+        tick()
+
+    world.tick = add_a_node  # type: ignore[method-assign]
+    assert world.carry(command(to=6), spec=spec) is Phase.VERIFIED
+    assert (world.topic[-1].parallelism, world.topic[-1].code) == (size, code)
+    assert world.seconds - asked_at < 120
+
+
 def test_executors_that_die_as_they_come_are_given_up(world: FakeWorld) -> None:
     """The job goes back to the last good size, once, in place, and the result says what the executors died of."""
     world.cluster.dies_after = 5

@@ -207,6 +207,14 @@ def test_without_rights_capacity_is_missing(cluster: Cluster, path: str) -> None
     assert Part.CAPACITY in made.missing
 
 
+def test_slots_that_a_node_autoscaler_can_add_count(cluster: Cluster) -> None:
+    """The pool has as many as the spec says, or more if there is more room; nobody needs to read the nodes for that."""
+    assert [_pool_of(cluster.view(), most) for most in (None, 64, 4)] == [(8, 2), (64, 2), (8, 2)]
+    cluster.server.forbidden = re.compile("/nodes$")
+    assert [_pool_of(cluster.view(), most) for most in (64, 1)] == [(64, 2), (2, 2)]
+    assert Part.CAPACITY not in _snapshot(cluster.view(), SPEC.model_copy(update={"pool_max_slots": 64})).missing
+
+
 def test_an_api_server_that_is_away_says_nothing(cluster: Cluster) -> None:
     """Then capacity and the job's state are missing, and the job has not stopped because of that."""
     cluster.server.silent = True
@@ -265,9 +273,15 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         quantity(text)
 
 
-def _snapshot(view: MasterView | None) -> Any:
+def _pool_of(view: MasterView, most: int | None) -> tuple[int, int]:
+    """Return the slots of the pool, all and used, of a job whose spec says how many there can be."""
+    pool = _snapshot(view, SPEC.model_copy(update={"pool_max_slots": most})).pool
+    return pool.slots_total, pool.slots_used
+
+
+def _snapshot(view: MasterView | None, spec: JobSpec = SPEC) -> Any:
     """Return the snapshot of a job whose log does not answer."""
     seen = SourceAnswers(
         7, KafkaAnswer(None, START + timedelta(seconds=70), {}), None, view, None if view is None else RUN
     )
-    return snapshot(SPEC, seen, 60.0)
+    return snapshot(spec, seen, 60.0)

@@ -397,6 +397,10 @@ class JobSpec(Wire):
     """Set by `tidegate apply`."""
     pool_id: Identifier = "default"
     """The cluster's pool of slots: the same for all jobs of a cluster, another one for each cluster."""
+    pool_max_slots: Parallelism | None = None
+    """How many slots the pool can have once a node autoscaler has added nodes for executors that wait. The job may grow
+    up to that, and a change in place waits `start_deadline_seconds` for its executors. When absent, only slots that are
+    free already count."""
     sources: tuple[TopicName, ...] = Field(min_length=1)
     """The topics that the job reads. Others that its queries read, such as new ones of a `subscribePattern`, are
     measured as well, but do not link the job to those that write them."""

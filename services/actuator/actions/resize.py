@@ -5,8 +5,9 @@ twice it has the same effect, so a successor simply orders again. The size is re
 executors and they have worked, and the cluster says that it has granted as many.
 
 If the cluster grants fewer, the job keeps what it got, and the order is lowered to that: executors must not come later,
-unannounced. If executors die as they come, or nothing happens for as long as a start may take without progress, the
-size does not work.
+unannounced. Where a node autoscaler adds nodes for executors that wait (`pool_max_slots`), it gets the time for that
+first. If executors die as they come, or nothing happens for as long as a start may take without progress, the size does
+not work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ASK_SECONDS = 1.0
 ANSWER_SECONDS = 60.0
 """How long the driver may take to obey, and the cluster to say what runs."""
 GRANT_SECONDS = 15.0
-"""How long a grant below the order must last. A cluster grants at once what it has."""
+"""How long a grant below the order must last. A cluster grants at once what it has, unless nodes are added for it."""
 MANY_LOST = 3
 """As many executors may die at least; more of them if more were ordered."""
 
@@ -139,10 +140,12 @@ class _SizeChange:
         progress = (-abs(self.ordered - slots), worked)
         if self._progress == (-1, -1) or progress > self._progress:
             self._progress, self._progress_at = progress, now
-        if self._granted == slots and 0 < slots < self.ordered and now - self._grant_at >= GRANT_SECONDS:
+        limit = self.task.spec.application.start_deadline_seconds
+        grants_at_once = self.task.spec.pool_max_slots is None
+        lasts = GRANT_SECONDS if grants_at_once else limit
+        if self._granted == slots and 0 < slots < self.ordered and now - self._grant_at >= lasts:
             self.order(slots)
             return None
-        limit = self.task.spec.application.start_deadline_seconds
         if self._silent_seconds < limit:
             return None
         if self._granted is None and 0 < slots < self.ordered and not facts["lost"]:

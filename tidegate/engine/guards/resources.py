@@ -58,7 +58,8 @@ class PoolSlots(Guard):
     reasons: ClassVar[Mapping[str, Reason]] = {
         "POOL_EXHAUSTED": Reason(
             "that takes {wanted} more slots, and pool {pool} has {free} of {total} free",
-            "add workers to the pool, or stop or shrink other jobs in it",
+            "add workers to the pool, or stop or shrink other jobs in it; if a node autoscaler adds workers, set "
+            "`pool_max_slots`",
         ),
         "POOL_UNKNOWN": Reason(
             "the pool's free slots are unknown, so nothing is added",
