@@ -123,6 +123,33 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
     assert not failures
 
 
+def test_files_that_fail_slowly_fail_the_command_all_the_same(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A try that waits half a minute for a dead disk does not show that the files could be used meanwhile."""
+    world.start()
+    tries: list[float] = []
+
+    def hangs(location: str, files: Files) -> list[QueryCheckpoint]:
+        tries.append(world.seconds)
+        world.seconds += 30
+        if len(tries) > 10:
+            raise Died  # it would be tried for ever
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    monkeypatch.setattr(verify, "read_checkpoints", hangs)
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "BROKEN_FILES"
+    assert len(tries) > 1
+
+
+def test_a_command_for_an_unknown_backend_is_rejected_and_the_actuator_goes_on(world: FakeWorld) -> None:
+    """This actuator may be of an older version than the spec; other jobs must not wait for it."""
+    spec = with_application(world.spec, backend="yarn", master="yarn", rest_url="http://rm:8088", master_ui_url=None)
+    assert world.carry(command(CommandKind.START), spec=spec) is Phase.REJECTED
+    assert world.topic[-1].code == "NO_BACKEND"
+
+
 @dataclass
 class Moved:
     """The job runs on one cluster, and its spec names another one."""
@@ -582,6 +609,27 @@ def test_a_newer_command_fences_an_older_one(world: FakeWorld) -> None:
     assert world.carry(command()) is Phase.REJECTED
     assert world.topic[-1].code == "OUTFENCED"
     assert len(world.drivers) == 1
+
+
+def test_an_actuator_that_loses_the_race_for_the_fence_stops_nothing(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two may hold the same claim of a command; the one that writes it second leaves the job alone (I3, I4)."""
+    world.start()
+    claim = FakeWorld.claim
+
+    def overtaken(world: FakeWorld, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
+        token = claim(world, control, job_id, epoch, owner)
+        assert token is not None
+        assert control.raise_fence(token, "b")
+        return token
+
+    monkeypatch.setattr(FakeWorld, "claim", overtaken)
+    world.rescale = (Way.RESTART,)
+    assert world.carry(command()) is Phase.FAILED
+    assert world.topic[-1].code == "OUTFENCED"
+    assert world.control.fence() == (Token(7, 1), "b")
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
 
 
 def test_results_are_readable(world: FakeWorld) -> None:
