@@ -183,9 +183,7 @@ class CommandRunner:
             Action.RESIZE: lambda: resize(
                 task, drivers, state, accepted=result(Phase.ACCEPTED), resizing=result(Phase.RESIZING)
             ),
-            Action.STOP: lambda: stop(
-                task, drivers, self._failed_from(task.command, state), may_refuse=state.attempt == 1
-            ),
+            Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command), may_refuse=state.attempt == 1),
             Action.ANNOUNCE: lambda: announce(task, drivers),
             Action.SUBMIT: lambda: submit(
                 task,
@@ -209,10 +207,10 @@ class CommandRunner:
             Action.RESUME: lambda: resume_first(task, drivers, result(Phase.SWITCHING)),
         }
 
-    def _failed_from(self, command: ScalingCommand, state: CommandState) -> CheckpointMark | None:
+    def _failed_from(self, command: ScalingCommand) -> CheckpointMark | None:
         """Return where the checkpoint stood before the restart that is now being taken back; None if there was none."""
         first = {r.phase: r for r in self.log.results(command.command_id) if r.attempt == 1}
-        if state.attempt != 2 or Phase.RUNNING not in first or Phase.STOPPED not in first:
+        if Phase.RUNNING not in first or Phase.STOPPED not in first:
             return None
         return first[Phase.STOPPED].checkpoint
 

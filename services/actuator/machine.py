@@ -283,7 +283,7 @@ def advance(state: CommandState, event: ActionEvent) -> CommandState:
     way, attempt = state.way, state.attempt
     if state.kind is CommandKind.RESCALE:
         way = WAYS.get(event, way)
-    if state.way is Way.HANDOVER and state.phase is Phase.RUNNING and event in HANDOVER_MOVES:
+    if state.way is Way.HANDOVER and event in HANDOVER_MOVES:
         phase = HANDOVER_MOVES[event]
     elif event in FAILS_ATTEMPT:
         if attempt > 1 or state.last_good is None:
