@@ -171,7 +171,7 @@ class CommandRunner:
                     return _broken(task.spec, error)
             else:
                 return outcome
-            task.pause(FILES_SECONDS)
+            task.cancelled.wait(FILES_SECONDS)
 
     def _actions(
         self, task: Task, drivers: JobDrivers, state: CommandState, *, maybe_submitted: bool

@@ -57,14 +57,10 @@ class Task:
 
     def check(self) -> None:
         """Raise `Abandoned` if this actuator is to end, or another one has taken the job's fence."""
-        self._check_cancelled()
+        if self.cancelled.is_set():
+            raise Abandoned(f"command {self.command.command_id} is left to the next actuator")
         if self.fence.lost():
             raise Abandoned(f"job {self.spec.job_id}: another actuator has overtaken run {self.fence.token}")
-
-    def pause(self, seconds: float) -> None:
-        """Wait without looking at the fence; raise `Abandoned` if this actuator is to end."""
-        self.cancelled.wait(seconds)
-        self._check_cancelled()
 
     def wait(self, seconds: float) -> None:
         """Wait; raise `Abandoned` if this actuator must not go on."""
@@ -87,7 +83,3 @@ class Task:
     ) -> T:
         """Return the answer to a question; ask again for at most `seconds` while it raises one of `retry_on`."""
         return self.until(lambda: (question(),), seconds, every, retry_on)[0]
-
-    def _check_cancelled(self) -> None:
-        if self.cancelled.is_set():
-            raise Abandoned(f"command {self.command.command_id} is left to the next actuator")

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Self, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from services.actuator.consumer import Actuator
@@ -33,15 +33,16 @@ TOPIC = "tidegate.commands"
 class FakeMessage:
     """A record of the commands topic, or of another one."""
 
-    def __init__(self, partition: int, offset: int, event: Wire | bytes) -> None:
+    def __init__(self, partition: int, offset: int, event: Wire | bytes, error: KafkaError | None = None) -> None:
+        self._error = error
         record = None if isinstance(event, bytes) else encode(event)
         self._place = (partition, offset)
         self._value = event if isinstance(event, bytes) else cast(Any, record).value
         self._key = b"k" if record is None else record.key
         self._headers: list[tuple[str, bytes | None]] = [] if record is None else list(record.headers)
 
-    def error(self) -> None:
-        return None
+    def error(self) -> KafkaError | None:
+        return self._error
 
     def topic(self) -> str:
         return TOPIC
@@ -86,6 +87,10 @@ class FakeConsumer:
         """Have a record read."""
         self.steps.append(lambda: FakeMessage(partition, offset, event))
 
+    def fail(self, error: KafkaError) -> None:
+        """Have an error reported in place of a record."""
+        self.steps.append(lambda: FakeMessage(0, 0, b"", error))
+
     def poll(self, _seconds: float) -> FakeMessage | None:
         if not self.steps:
             threading.Event().wait(0.002)
@@ -115,6 +120,12 @@ class HeldRunner:
         self.running: list[str] = []
         self.most: dict[str, int] = {}
         """How many commands of a job were carried out at once."""
+        self.specs: list[JobSpec | None] = []
+        """With which specs the commands were carried out."""
+        self.gone: dict[str, threading.Event] = {}
+        """By command, whether it was told to leave."""
+        self.failure: Exception | None = None
+        """With what commands end, instead of well."""
         self._ends: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
@@ -122,8 +133,10 @@ class HeldRunner:
         """Let a command end."""
         self._event(command_id).set()
 
-    def run(self, command: ScalingCommand, _spec: JobSpec | None, _gone: threading.Event, _trace: str | None) -> Phase:
+    def run(self, command: ScalingCommand, spec: JobSpec | None, gone: threading.Event, _trace: str | None) -> Phase:
         with self._lock:
+            self.specs.append(spec)
+            self.gone[command.command_id] = gone
             self.started.append(command.command_id)
             self.running.append(command.job_id)
             at_once = self.running.count(command.job_id)
@@ -131,6 +144,8 @@ class HeldRunner:
         self._event(command.command_id).wait(20)
         with self._lock:
             self.running.remove(command.job_id)
+        if self.failure is not None:
+            raise self.failure
         return Phase.VERIFIED
 
     def _event(self, command_id: str) -> threading.Event:
@@ -146,6 +161,8 @@ class ActuatorRun:
         self.letters: list[Any] = []
         self.beats = 0
         """How often the actuator has said that it is alive."""
+        self.specs: dict[str, JobSpec] = {}
+        """The specs of jobs that have one of their own; all others have the usual one."""
 
         def beat() -> None:
             self.beats += 1
@@ -153,7 +170,7 @@ class ActuatorRun:
         nothing = types.SimpleNamespace(
             serve=_nothing, beat=beat, close=_nothing, start=_nothing, stop=_nothing, load=_nothing, poll=_nothing
         )
-        jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=job)
+        jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=self._spec)
         producer = types.SimpleNamespace(publish=lambda event, **_: self.letters.append(event))
         self.actuator = Actuator(
             ActuatorSettings(leave_seconds=0.5, **settings),
@@ -181,6 +198,9 @@ class ActuatorRun:
         """Wait until the actuator has taken all steps, and looked at its commands once more."""
         assert wait_until(lambda: not self.consumer.steps, 10, 0.005)
         threading.Event().wait(0.1)
+
+    def _spec(self, job_id: str) -> JobSpec:
+        return self.specs.get(job_id) or job(job_id)
 
     def _run(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,11 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from services.actuator.consumer import MOST_OPEN
-from tests.support.events import command, result
+from services.actuator.task import Abandoned
+from tests.support.events import command, job, result
 from tests.support.fake_consumer import ActuatorRun, FakeMessage, HeldRunner, NoResults
+from tests.support.wait import wait_until
 from tidegate.events.result import Phase
+from tidegate.runtime.producer import NotDelivered
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +123,101 @@ def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
         run.settle()
         assert run.consumer.paused == set()
         assert run.consumer.stored == {0: MOST_OPEN}
+
+
+def test_a_lost_partition_stops_its_commands_where_they_can_be_left() -> None:
+    """The next owner goes on with them (I3); those of partitions that stay are not disturbed."""
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0, 1)
+        run.consumer.deliver(0, 5, command(command_id="a"))
+        run.consumer.deliver(1, 5, command(command_id="b", job_id="other"))
+        run.settle()
+        run.consumer.revoke(0, 7)
+        run.settle()
+        assert {id_: gone.is_set() for id_, gone in runner.gone.items()} == {"a": True, "b": False}
+        runner.end("a")
+        runner.end("b")
+        run.settle()
+        assert run.consumer.stored == {1: 6}
+    assert run.code == [0]
+
+
+def test_an_actuator_that_was_overtaken_ends_to_be_started_again() -> None:
+    """What it knows is out of date: its successor reads the results first."""
+    runner = HeldRunner()
+    runner.failure = Abandoned("another actuator has overtaken run 7-1")
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 5, command(command_id="a"))
+        run.settle()
+        runner.end("a")
+        assert wait_until(lambda: bool(run.code), 10, 0.005)
+    assert run.code == [os.EX_TEMPFAIL]
+    assert run.consumer.stored == {}
+
+
+def test_a_command_whose_result_cannot_be_published_ends_the_process_and_stays_on_the_topic() -> None:
+    """The next actuator gets the command again (I2)."""
+    runner = HeldRunner()
+    runner.failure = NotDelivered("no broker")
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 5, command(command_id="a"))
+        runner.end("a")
+        assert wait_until(lambda: bool(run.code), 10, 0.005)
+    assert run.code == [runner.failure]
+    assert run.consumer.stored == {}
+
+
+def test_only_an_error_that_stays_ends_the_actuator() -> None:
+    """The end of a partition and an error that goes away by itself are not worth a restart; a refusal is."""
+    with ActuatorRun(HeldRunner()) as run:
+        run.consumer.assign(0)
+        run.consumer.fail(KafkaError(KafkaError._PARTITION_EOF))
+        run.consumer.fail(KafkaError(KafkaError._TRANSPORT, retriable=True))
+        run.settle()
+        assert run.code == []
+        run.consumer.fail(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        assert wait_until(lambda: bool(run.code), 10, 0.005)
+    assert isinstance(run.code[0], KafkaException)
+
+
+def test_nothing_is_done_after_a_result_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the one that says that a driver was started (I4)."""
+
+    class Results(NoResults):
+        def read_to_end(self) -> Any:
+            return [FakeMessage(0, 3, b"garbage")]
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 5, command(command_id="a"))
+        assert wait_until(lambda: bool(run.code), 10, 0.005)
+    assert "results[0]@3" in str(run.code[0])
+    assert runner.started == []
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_command_waits_a_moment_for_the_spec_that_it_was_decided_on(
+    monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
+    """The decider may have read the new spec first. If it does not come, the command is refused with the old one."""
+    monkeypatch.setattr("services.actuator.consumer.SPEC_SECONDS", 60.0 if arrives else 0.5)
+    runner, old, new = HeldRunner(), job("rates", version=1), job("rates", version=2)
+    with ActuatorRun(runner) as run:
+        run.specs["rates"] = old
+        run.consumer.assign(0)
+        run.consumer.deliver(0, 5, command(command_id="a", spec_version=2))
+        run.settle()
+        assert runner.started == []
+        if arrives:
+            run.specs["rates"] = new
+        assert wait_until(lambda: bool(runner.started), 10, 0.005)
+        runner.end("a")
+    assert runner.specs == [new if arrives else old]
 
 
 _LATE = """

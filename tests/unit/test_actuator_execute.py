@@ -602,6 +602,36 @@ def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     assert world.phases()[-1] == "running"
 
 
+@pytest.mark.parametrize("broken", [False, True], ids=["waits for a commit", "waits for the files"])
+def test_an_actuator_that_is_to_end_leaves_its_command_at_once(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, *, broken: bool
+) -> None:
+    """Whoever stops the service does not wait for a deadline of hours; the next actuator goes on (I2)."""
+    world.start()
+    gone, asked_at = Waiting(world), world.seconds
+
+    def works(size: int) -> bool:
+        nonlocal asked_at
+        if size == 4 and not gone.is_set():
+            asked_at = world.seconds
+            gone.set()
+        return size != 4
+
+    def fails(location: str, files: Files) -> list[QueryCheckpoint]:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "works", works)
+        if broken:
+            patched.setattr(verify, "read_checkpoints", fails)
+        runner = CommandRunner(world, command_log(world.topic), world, {"standalone": world}, world.publish, owner="a")
+        with pytest.raises(Abandoned, match="left to the next actuator"):
+            runner.run(command(), world.spec, gone)
+    assert world.phases()[-1] == "running"
+    assert world.seconds - asked_at < 5
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+
+
 def test_a_newer_command_fences_an_older_one(world: FakeWorld) -> None:
     """If the fence is at a newer epoch, the command is rejected before anything changes."""
     world.start()

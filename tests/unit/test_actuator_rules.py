@@ -199,6 +199,17 @@ def test_the_log_keeps_drivers_until_the_job_is_stopped() -> None:
     assert log.submissions() == frozenset()
 
 
+@pytest.mark.parametrize(("end", "left"), [(Phase.VERIFIED, "driver-2"), (Phase.ROLLED_BACK, "driver-1")])
+def test_after_a_handover_the_log_knows_only_the_driver_that_goes_on(end: Phase, left: str) -> None:
+    """A job that is handed over again and again is never stopped: its former drivers need not be asked about."""
+    log = command_log([_result(Phase.RUNNING, submission_id="driver-1")])
+    for phase in (Phase.SWITCHING, Phase.RUNNING):
+        log.add(_result(phase, of="d", submission_id="driver-2", way=Way.HANDOVER))
+    assert log.job("rates").submissions == ["driver-1", "driver-2"]
+    log.add(_result(end, of="d", submission_id=left, way=Way.HANDOVER))
+    assert log.job("rates").submissions == [left]
+
+
 def test_a_stop_leaves_the_last_good_size() -> None:
     """A verified stop has size 0, and nobody rolls back to that."""
     log = command_log([_result(Phase.VERIFIED), _result(Phase.VERIFIED, of="d", size=0, kind=CommandKind.STOP)])
