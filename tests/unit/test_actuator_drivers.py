@@ -32,14 +32,23 @@ def pid(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("pid", "job_id", "alive"),
     [
+        (("3", "--run", "2"), "rates", True),
         (("3", "--run", "1"), "rates", True),
         (("2", "--run", "1"), "rates", True),
         (("4", "--run", "1"), "rates", False),
         (("3", "--run", "3"), "rates", False),
-        (("3", "--run", "1"), "rates-2", False),
+        (("3", "--run", "2"), "rates-2", False),
         (("3",), "rates", True),
     ],
-    ids=["its own", "it went on as a newer run", "a later command's", "a later run's", "another job's", "no run's"],
+    ids=[
+        "its own",
+        "it went on as a newer run",
+        "and as one of a newer command",
+        "a later command's",
+        "a later run's",
+        "another job's",
+        "no run's",
+    ],
     indirect=["pid"],
 )
 def test_a_pid_that_was_given_to_another_process_is_not_the_driver(

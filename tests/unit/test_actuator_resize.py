@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,24 @@ def test_a_size_above_the_limit_of_the_application_needs_a_restart(world: FakeWo
     assert world.phases()[:2] == ["accepted", "stopping"]
     stopping = next(r for r in world.topic if r.phase is Phase.STOPPING)
     assert "at most 8 slots, and 12 are ordered" in stopping.sentence
+
+
+@pytest.mark.parametrize(
+    ("differs", "why"),
+    [
+        ({"application": "another digest"}, "the spec says another application than the one that runs"),
+        ({"executor_cores": 2}, "its executors have 2 cores, and the spec says 1"),
+    ],
+    ids=["application", "cores"],
+)
+def test_a_run_of_another_application_is_replaced(world: FakeWorld, differs: dict[str, Any], why: str) -> None:
+    """The spec was changed as well as the size: with more executors, the old version would go on."""
+    facts = world.control.running(Token(1, 1))
+    assert facts is not None
+    world.control.write_running(Token(1, 1), facts | {"application": world.spec.application.digest} | differs)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.topic[-1].way is Way.RESTART
+    assert why in next(r for r in world.topic if r.phase is Phase.STOPPING).sentence
 
 
 def test_without_a_possible_way_the_command_is_rejected(world: FakeWorld) -> None:
