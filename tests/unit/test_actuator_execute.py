@@ -602,6 +602,34 @@ def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     assert world.phases()[-1] == "running"
 
 
+def test_a_driver_that_the_cluster_has_forgotten_is_asked_to_stop_before_the_next_one_starts(world: FakeWorld) -> None:
+    """A master that has lost its state does not know it; it may run all the same, and looks for the marker (I4)."""
+    world.start()
+    forgotten = world.tokens["driver-1-0"]
+    del world.drivers["driver-1-0"]
+    asked: list[bool] = []
+
+    def note(result: ActionResult) -> None:
+        marker = world.control.stop_marker()
+        if result.phase is Phase.STARTING:
+            asked.append(marker is not None and marker[0] > forgotten)
+
+    world.on_result = note
+    assert world.carry(command(CommandKind.START)) is Phase.VERIFIED
+    assert asked == [True]
+
+
+def test_a_restart_forgets_the_runs_of_long_ago(world: FakeWorld) -> None:
+    """A ConfigMap holds 1 MiB, and a job may be restarted for years."""
+    world.start()
+    for number in range(1, 40):
+        world.control.write_running(Token(0, number), {"submission_id": f"driver-0-{number}"})
+    assert world.carry(command()) is Phase.VERIFIED
+    runs = world.control.runs()
+    assert len(runs) <= 21
+    assert runs[-2:] == list(world.tokens.values())
+
+
 @pytest.mark.parametrize("broken", [False, True], ids=["waits for a commit", "waits for the files"])
 def test_an_actuator_that_is_to_end_leaves_its_command_at_once(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch, *, broken: bool
