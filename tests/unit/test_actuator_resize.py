@@ -104,6 +104,17 @@ def test_a_run_of_another_application_is_replaced(world: FakeWorld, differs: dic
     assert why in next(r for r in world.topic if r.phase is Phase.STOPPING).sentence
 
 
+def test_a_driver_that_has_not_started_a_query_is_given_no_order(world: FakeWorld) -> None:
+    """It has no application yet whose executors could be counted."""
+    facts = world.control.running(Token(1, 1))
+    assert facts is not None
+    world.control.write_running(Token(1, 1), {name: facts[name] for name in facts if name != "application_id"})
+    world.rescale = IN_PLACE_ONLY
+    assert world.carry(command()) is Phase.REJECTED
+    assert "its driver has not started a query yet" in world.topic[-1].sentence
+    assert world.control.size_order() is None
+
+
 def test_without_a_possible_way_the_command_is_rejected(world: FakeWorld) -> None:
     """Nothing is touched, and the operator reads what stands in the way and what to do."""
     world.rescale = IN_PLACE_ONLY
