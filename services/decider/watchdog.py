@@ -72,7 +72,8 @@ class Watchdog:
             try:
                 committed, ends = self._ask()
             except KafkaException as error:
-                # An unreachable broker is not our stall: nobody can make progress.
+                # An unreachable broker is not our stall: nobody can make progress. Then the time limit starts again.
+                self._detector = StallDetector(self.settings.stall_seconds)
                 log.warning("the broker does not tell the group's offsets: %s", error)
                 continue
             self.on_lag(sum(max(0, ends[p] - committed.get(p, 0)) for p in ends))

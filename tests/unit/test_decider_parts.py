@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import types
 from datetime import timedelta
+from typing import cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pydantic import ValidationError
 
 from services.decider.app import headers_of
 from services.decider.outbox import KafkaOutbox, Kept, States
 from services.decider.settings import DeciderSettings
 from services.decider.specs import SpecBook
-from services.decider.watchdog import StallDetector
+from services.decider.watchdog import StallDetector, Watchdog
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
+from tests.support.fake_time import fake_time
 from tidegate.engine.reservations import holds_in_force
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Unreadable, decode
 from tidegate.events.result import Phase
+from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
 from tidegate.runtime.producer import TooLarge
 
@@ -110,6 +116,55 @@ def test_losing_a_partition_is_not_a_stall() -> None:
     detector = StallDetector(60.0)
     assert not detector.stalled({("t", 0): 5}, {("t", 0): 9}, 0.0)
     assert not detector.stalled({("t", 1): 5}, {("t", 1): 9}, 60.0)
+
+
+class AbsentBroker:
+    """A broker with a committed offset that never moves, and that does not answer for three minutes."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
+
+    def poll(self, _seconds: float) -> None:
+        """Nothing is subscribed to."""
+
+    def committed(self, places: list[TopicPartition], **_: float) -> list[TopicPartition]:
+        """Return the committed offsets."""
+        if 30.0 <= self.seconds < 210.0:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return [TopicPartition(place.topic, place.partition, 5) for place in places]
+
+    def get_watermark_offsets(self, _place: TopicPartition, **_: object) -> tuple[int, int]:
+        """Return the ends of a partition."""
+        return 0, 9
+
+
+def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can make progress meanwhile; when it is back, the time limit starts again."""
+    broker, ended = AbsentBroker(), threading.Event()
+    stalls: list[tuple[float, str]] = []
+    lags: list[int] = []
+
+    def stalled(why: str) -> None:
+        stalls.append((broker.seconds, why))
+        ended.set()
+
+    monkeypatch.setattr("services.decider.watchdog.Consumer", lambda _settings: broker)
+    fake_time(monkeypatch, "services.decider.watchdog", sleep=broker.sleep)
+    clock = types.SimpleNamespace(monotonic=lambda: broker.seconds)
+    Watchdog(
+        settings=DeciderSettings(stall_seconds=60.0),
+        clock=cast(Clock, clock),
+        partitions=lambda: [("t", 0)],
+        on_stall=stalled,
+        on_lag=lags.append,
+    ).start()
+    assert ended.wait(10)
+    assert stalls == [(270.0, "no progress, with lag on [('t', 0)]")]
+    assert set(lags) == {4}
 
 
 def test_states_are_read_once_for_all_lanes() -> None:
