@@ -291,6 +291,18 @@ def test_an_unreadable_record_goes_to_the_dead_letters_with_its_bytes() -> None:
     assert (letter.code, letter.value, letter.key, letter.offset) == ("NOT_JSON", b'{"half": ', b"\xff\x00", 7)
 
 
+def test_an_unreadable_result_goes_to_the_dead_letters_too() -> None:
+    """I1: it is kept with its bytes, counted, and the next result is taken."""
+    bench = Bench()
+    bench.take(*overloaded(1))
+    asyncio.run(bench.handler.result(ConsumedRecord("tidegate.results", 0, 8, b"rates", b"junk")))
+    bench.take(result("c", Phase.ACCEPTED))
+    (letter,) = bench.letters()
+    assert (letter.code, letter.value, letter.topic, letter.offset) == ("NOT_JSON", b"junk", "tidegate.results", 8)
+    assert bench.count("results", outcome="dead_lettered") == 1
+    assert bench.count("results", outcome="taken") == 1
+
+
 def test_a_flood_of_unreadable_records_stops_the_service() -> None:
     """F39: past the limit the handler raises, so that the process exits without acknowledging the record."""
     bench = Bench(limit=3)
