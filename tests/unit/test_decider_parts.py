@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import types
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import cast
 
@@ -15,18 +16,20 @@ from pydantic import ValidationError
 from services.decider.app import headers_of
 from services.decider.outbox import KafkaOutbox, Kept, States
 from services.decider.settings import DeciderSettings
-from services.decider.specs import SpecBook
+from services.decider.specs import CurrentSpecs, SpecBook
 from services.decider.watchdog import StallDetector, Watchdog
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
 from tests.support.fake_time import fake_time
+from tests.support.wait import wait_until
 from tidegate.engine.reservations import holds_in_force
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Unreadable, decode
+from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
-from tidegate.runtime.clock import Clock
+from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
 from tidegate.runtime.producer import TooLarge
 
@@ -165,6 +168,81 @@ def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.Monkey
     assert ended.wait(10)
     assert stalls == [(270.0, "no progress, with lag on [('t', 0)]")]
     assert set(lags) == {4}
+
+
+class FakeJobsView:
+    """A jobs topic: polls see what the test has put there, or fail."""
+
+    def __init__(self, *specs: JobSpec) -> None:
+        self.specs = list(specs)
+        self.unusable = {"broken"}
+        self.coming: list[JobSpec] = []
+        self.failure: Exception | None = None
+        self.closed = threading.Event()
+
+    def load(self) -> None:
+        """Read what is there."""
+        if self.failure is not None:
+            raise self.failure
+
+    def poll(self) -> list[str]:
+        """Read what has come since."""
+        if self.failure is not None:
+            raise self.failure
+        came, self.coming = self.coming, []
+        self.specs += came
+        return [spec.job_id for spec in came]
+
+    def __iter__(self) -> Iterator[JobSpec]:
+        """Iterate over the specs."""
+        return iter(self.specs)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self.closed.set()
+
+
+@pytest.fixture
+def view(monkeypatch: pytest.MonkeyPatch) -> FakeJobsView:
+    """The jobs topic, with the job `rates`."""
+    view = FakeJobsView(job("rates"))
+    monkeypatch.setattr("services.decider.specs.JobsView", lambda *_, **__: view)
+    return view
+
+
+def test_a_spec_that_has_arrived_is_there_after_catching_up(view: FakeJobsView) -> None:
+    """Whoever waits gets a poll that began after that, so a snapshot of a new job does not become a dead letter."""
+    specs = CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01)
+    specs.start(lambda error: pytest.fail(str(error)))
+    assert [spec.job_id for spec in specs] == ["rates"]
+    assert specs.get("orders") is None
+    assert [specs.has("rates", id_) for id_ in ("rates", "broken", "orders")] == [True, True, False]
+    view.coming.append(job("orders"))
+    asyncio.run(specs.caught_up())
+    assert specs.get("orders") == job("orders")
+    specs.stop()
+    assert view.closed.is_set()
+
+
+def test_specs_that_nobody_follows_any_more_end_the_decider(view: FakeJobsView) -> None:
+    """It must not go on with old specs, whatever the error is."""
+    failures: list[BaseException] = []
+    specs = CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01)
+    specs.start(failures.append)
+    view.failure = RuntimeError("no broker")
+    assert wait_until(lambda: bool(failures), 10, 0.005)
+    assert failures == [view.failure]
+    assert view.closed.wait(10)
+
+
+def test_a_decider_without_specs_does_not_start(view: FakeJobsView) -> None:
+    """What the jobs topic says cannot be read, so whoever starts the decider gets the error."""
+    failures: list[BaseException] = []
+    view.failure = RuntimeError("no broker")
+    with pytest.raises(RuntimeError, match="no broker"):
+        CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01).start(failures.append)
+    assert failures == []
+    assert view.closed.is_set()
 
 
 def test_states_are_read_once_for_all_lanes() -> None:
