@@ -213,6 +213,13 @@ def test_a_handover_reports_the_working_run() -> None:
     assert after.sources[0].committed_offsets == (5, 20)
 
 
+def test_after_the_switch_the_second_run_is_measured_though_the_first_one_is_still_there() -> None:
+    """The first driver waits until the second one has committed; its query has ended."""
+    paused, took_over = replace(WORKING, query_active=False), replace(WORKING, app_id="app-2")
+    handed = made(reading=logs(paused, took_over), view=master(app("app-1"), app("app-2")))
+    assert (handed.incarnation, handed.state) == ("app-2", ClusterState.RUNNING)
+
+
 def test_a_silent_kafka_leaves_the_offsets_unknown() -> None:
     """Missing end offsets are null and named, never zero."""
     result = made(ends=None, reading=logs(WORKING), view=master(app()))
