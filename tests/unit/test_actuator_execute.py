@@ -630,6 +630,40 @@ def test_a_restart_forgets_the_runs_of_long_ago(world: FakeWorld) -> None:
     assert runs[-2:] == list(world.tokens.values())
 
 
+def test_a_cluster_that_does_not_answer_for_a_moment_does_not_cost_the_driver_its_batch(world: FakeWorld) -> None:
+    """The driver is not killed before the stop deadline, because nobody can tell whether it has stopped (F29)."""
+    world.start()
+    world.obeys = False
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.STOPPING:
+            world.down_until = world.seconds + 4
+
+    def tick() -> None:
+        world.obeys = 0 < world.down_until < world.seconds - 4
+        FakeWorld.tick(world)
+
+    world.on_result = away
+    world.tick = tick  # type: ignore[method-assign]
+    assert world.carry(command()) is Phase.VERIFIED
+    stopped = next(r for r in world.topic if r.phase is Phase.STOPPED and r.command_id == "c")
+    assert stopped.details["killed"] is False
+    assert 8 < float(str(stopped.details["stop_seconds"])) < 20
+
+
+def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again_to_kill(world: FakeWorld) -> None:
+    """A driver that ignores the marker is killed as soon as the cluster can be reached (F27, F29)."""
+    world.start()
+    world.obeys = False
+    world.on_result = lambda result: (
+        setattr(world, "down_until", world.seconds + 32) if result.phase is Phase.STOPPING else None
+    )
+    assert world.carry(command()) is Phase.VERIFIED
+    stopped = next(r for r in world.topic if r.phase is Phase.STOPPED and r.command_id == "c")
+    assert stopped.details["killed"] is True
+    assert world.most_alive == 1
+
+
 @pytest.mark.parametrize("broken", [False, True], ids=["waits for a commit", "waits for the files"])
 def test_an_actuator_that_is_to_end_leaves_its_command_at_once(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch, *, broken: bool
