@@ -18,6 +18,7 @@ import tidegate.engine.plan
 from tests.support.cases import AT, case, decide, evidence
 from tests.support.events import START, batch, codes, held, job, snapshot, steady
 from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
+from tidegate.engine.guard import Verdict
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.guards.worth import RestartBudget
 from tidegate.engine.history import ORDERS_KEPT, STOPPED, Growth, History, note_gain, note_order
@@ -499,6 +500,19 @@ def test_the_gain_of_a_small_scale_up_is_not_judged(step: float, judged: bool) -
     assert held(growth(spec, **remembered(growth=Growth(LAST - 600, 2, 4, 395.0, repeated=True)))) is judged
 
 
+@pytest.mark.parametrize(("saturation", "judged"), [(0.4, True), (0.9, False)])
+def test_the_gain_of_a_job_that_is_not_busy_is_not_judged(saturation: float, judged: bool) -> None:
+    """A job that waits for half of the time does not show what it could do with its slots."""
+    shots = [
+        shot.model_copy(update={"batches": tuple(b.model_copy(update={"duration_seconds": 5.0}) for b in shot.batches)})
+        for shot in steady(7, rate=800, capacity=400, partitions=64)
+    ]
+    spec = job(guards=guards(ineffective={"saturation": saturation}))
+    decision = decide(spec, shots, **remembered(growth=Growth(LAST - 600, 2, 4, 795.0, repeated=True)))[1]
+    assert decision.proposed_parallelism > decision.current_parallelism
+    assert held(decision) is judged
+
+
 @pytest.mark.parametrize(
     ("worked", "repeated", "stops"), [(False, True, True), (False, False, False), (True, True, False)]
 )
@@ -572,6 +586,13 @@ def test_tide_weighs_skew_itself() -> None:
 def test_a_slow_task_that_waits_for_a_slot_lets_the_job_grow(place: int, size: int) -> None:
     """On 4 slots the fifth task begins when another one has ended; with more, it begins at once."""
     assert growth(last=stage(8, 16.0, 1.0, 9.0, place)).final_parallelism == size
+
+
+def test_the_time_of_grace_after_a_growth_does_not_hold_another_one() -> None:
+    """A job whose load goes on rising grows again at once."""
+    spec = job(guards=guards(scale_down_grace={"seconds": 600}))
+    decision = growth(spec, **remembered(growth=Growth(LAST - 99, 2, 4, 200.0)))
+    assert decision.final_parallelism == decision.proposed_parallelism > decision.current_parallelism
 
 
 def test_the_largest_proposal_of_the_window_counts() -> None:
@@ -694,6 +715,12 @@ def test_a_reduction_that_saves_less_than_its_restart_is_not_made() -> None:
     )
 
 
+def test_a_job_above_its_quota_may_shrink() -> None:
+    """The quota may have been lowered while the job was larger; it caps growth alone."""
+    decision = shrinking(job(guards=guards(quota={"slots": 1})))
+    assert decision.final_parallelism == decision.proposed_parallelism == 2
+
+
 def test_memory_counts_in_the_quota() -> None:
     """512 MiB an executor: 3 GB hold 5 of them."""
     assert growth(job(guards=guards(quota={"memory_gb": 3.0}))).final_parallelism == 5
@@ -808,6 +835,23 @@ def test_a_scale_down_waits_so_that_the_restarts_last_for_the_day() -> None:
     assert held(waits)
     assert "8 of 24 restarts of the last 24 hours are used up, and so that they last for the day" in waits.sentence
     assert not held(growth(spec, **busy))
+
+
+def test_a_scale_down_may_follow_when_the_guard_has_said_so() -> None:
+    """The time that it states is neither too short nor too long."""
+    guard, base = RestartBudget(per_day=24, reserved_for_growth=0), case(spec=job(rescale=(Way.RESTART,)))
+    history = History(ordered_at=tuple(int(AT) - 1000 + 100 * number for number in range(8)))
+
+    def ask(later: float) -> Verdict | None:
+        now = base._replace(decided_at=AT + later, state=base.state._replace(history=history))
+        return guard.dispose(now.current - 1, now)
+
+    verdict = ask(0.0)
+    assert verdict is not None
+    wait = verdict.values["wait_seconds"]
+    assert isinstance(wait, float)
+    assert ask(wait - 1.0) is not None
+    assert ask(wait + 1.0) is None
 
 
 @pytest.mark.parametrize("per_day", [1, 4, 6, 24, 72])
