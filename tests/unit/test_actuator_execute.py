@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from services.actuator.actions import verify
 from services.actuator.actions.moved import where_it_ran
-from services.actuator.backends import Backend, DriverState
+from services.actuator.backends import Backend, DriverState, Submission
 from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
@@ -662,6 +663,42 @@ def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again_to_kill(worl
     stopped = next(r for r in world.topic if r.phase is Phase.STOPPED and r.command_id == "c")
     assert stopped.details["killed"] is True
     assert world.most_alive == 1
+
+
+def test_a_driver_whose_submission_broke_is_fenced_before_another_one_is_submitted(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be on its way: when it arrives, it finds a newer run and writes nothing (I4)."""
+    world.start()
+    submit = world.submit
+
+    def breaks(run: Submission) -> str:
+        driver = submit(run)
+        if len(world.drivers) == 2:
+            world.asked_at[driver] += 1000  # it arrives late
+            raise OSError(errno.ECONNRESET, "the connection broke")
+        return driver
+
+    monkeypatch.setattr(world, "submit", breaks)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert list(world.tokens.values()) == [Token(1, 1), Token(7, 1), Token(7, 2)]
+    assert list(world.drivers.values()) == [DriverState.ENDED, DriverState.ENDED, DriverState.RUNNING]
+
+
+def test_an_overtaken_actuator_submits_nothing(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks whether the job is still its own after it has asked the cluster, which may take long (I3)."""
+    world.start()
+    applications = world.applications
+
+    def overtaken(spec: JobSpec) -> Mapping[str, str]:
+        if world.phases()[-1:] == ["starting"]:
+            world.control.raise_fence(Token(7, 99), "b")
+        return applications(spec)
+
+    monkeypatch.setattr(world, "applications", overtaken)
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command())
+    assert list(world.drivers) == ["driver-1-0"]
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["waits for a commit", "waits for the files"])
