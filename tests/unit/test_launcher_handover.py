@@ -110,6 +110,16 @@ def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None
     assert len(script.ended) == 2
 
 
+def test_a_second_order_to_pause_keeps_what_is_paused(script: Script) -> None:
+    """A successor of the actuator orders it again; when the driver may go on, it still knows its queries."""
+    script.order(1, hold=True)
+    again = script.order(2, hold=True)
+    assert script.control.paused(again) == {"paused": True, "queries": {"q": None}}
+    assert [query.id for query in script.turn.held()] == ["q"]
+    script.order(3, hold=False)
+    assert script.query._jsq.active
+
+
 def test_a_second_handle_follows_a_resumed_query(script: Script) -> None:
     """A handle that the script got from `spark.streams` waits for the new query too."""
     (other,) = script.manager.active
