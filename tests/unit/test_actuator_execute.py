@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,29 @@ def test_a_rescale_stops_then_starts_then_verifies(world: FakeWorld) -> None:
     assert last.incarnation == "app-driver-1-1"
     assert {"stop_seconds", "submit_seconds", "verify_seconds", "restart_seconds"} <= set(last.details)
     assert last.downtime_seconds is not None
+
+
+def test_the_downtime_of_a_restart_is_the_gap_between_two_commits(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of that, the outage is what a batch would not have taken anyway; the engine learns what a change costs."""
+    commit, instants = FakeWorld.commit, list[float]()
+
+    def at_the_time_of_the_world(self: FakeWorld) -> None:
+        commit(self)
+        instants.append(self.now().timestamp())
+        for name in ("offsets", "commits"):
+            os.utime(self.folder / "ck" / name / str(len(instants) - 1), (instants[-1], instants[-1]))
+
+    monkeypatch.setattr(FakeWorld, "commit", at_the_time_of_the_world)
+    world.start()
+    for _ in range(12):
+        world.seconds += 2
+        world.tick()
+    assert world.carry(command()) is Phase.VERIFIED
+    last, gap = world.topic[-1], max(later - earlier for earlier, later in pairwise(instants))
+    assert last.downtime_seconds == gap > 4
+    assert last.outage_seconds == gap - 2
 
 
 def test_a_command_is_done_once(world: FakeWorld) -> None:
