@@ -45,6 +45,21 @@ def overloaded(count: int = 8, **more: Any) -> list[MetricSnapshot]:
     return steady(count, rate=800, capacity=400, **more)
 
 
+def test_a_manual_command_says_how_long_its_first_batch_may_take() -> None:
+    """What waits, at the measured capacity in proportion to the new size: so long a start is not given up."""
+    spec, shots = job(mode=Mode.PAUSED), overloaded(9)
+    state, _ = run(spec, shots[:-1])
+    request = ManualScale(request_id="r", parallelism=6, reason="sale", requested_at=START)
+    asked = spec.model_copy(update={"version": 2, "manual": request})
+    _, (decision,) = run(asked, shots[-1:], state)
+    assert decision.command is not None
+    lag, capacity = decision.evidence.lag_records, decision.evidence.true_processing_rate
+    assert lag is not None
+    assert lag > 30_000
+    assert capacity is not None
+    assert decision.command.first_batch_seconds == pytest.approx(lag / capacity * 4 / 6, rel=0.001)
+
+
 def test_an_overloaded_job_is_scaled_up() -> None:
     """Twice the load needs more than twice the size, and the decision says why, with values."""
     _, decisions = run(job(), overloaded())
