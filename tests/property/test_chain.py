@@ -52,6 +52,17 @@ def test_what_was_not_changed_is_proved(some: list[Seen], at: list[int]) -> None
 
 
 @given(records(), cuts, st.data())
+def test_records_that_came_after_the_last_signature_are_counted_as_unsigned(
+    some: list[Seen], at: list[int], data: st.DataObject
+) -> None:
+    """They are no damage: the next run signs them."""
+    until = data.draw(st.integers(0, len(some)))
+    checker = Checker("t", 0, signed(some[:until], at))
+    assert list(checker.check(some)) == []
+    assert (checker.proved, checker.unsigned) == (until, len(some) - until)
+
+
+@given(records(), cuts, st.data())
 def test_one_altered_record_is_found_at_its_offset(some: list[Seen], at: list[int], data: st.DataObject) -> None:
     """Another content of one record is found as altered, at exactly its offset."""
     number = data.draw(st.integers(0, len(some) - 1))

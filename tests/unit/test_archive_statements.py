@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,31 @@ def chain(tmp_path: Path, key: SigningKey) -> Path:
     for number in range(3):
         state_heads(tmp_path / "chain", key, [some_head(10 * number)])
     return tmp_path / "chain"
+
+
+def test_the_chain_is_the_documented_one_for_ever() -> None:
+    """What was signed years ago must still verify: the bytes that are hashed never change."""
+    first = content(1_772_366_400_000, b"rates", b"{}", [("type", b"x"), ("none", None)])
+    second = content(1_772_366_401_000, None, None, [])
+    made = head("decisions", 1, [Seen(3, first, 1_772_366_400_000), Seen(5, second, 1_772_366_401_000)])
+
+    def sized(raw: bytes) -> bytes:
+        return struct.pack(">q", len(raw)) + raw
+
+    absent, number = b"\xff" * 8, struct.Struct(">q").pack
+    whole = number(1_772_366_400_000) + sized(b"rates") + sized(b"{}") + number(2)
+    whole += sized(b"type") + sized(b"x") + sized(b"none") + absent
+    assert first == hashlib.sha256(whole).digest()
+    assert second == hashlib.sha256(number(1_772_366_401_000) + absent + absent + number(0)).digest()
+    at = sized(b"decisions") + number(1)
+    link = hashlib.sha256(hashlib.sha256(bytes(32) + at + number(3) + first).digest() + at + number(5) + second)
+    one, two = int.from_bytes(first), int.from_bytes(second)
+    assert made is not None
+    assert made.link == link.digest()
+    assert (made.marks[0].total, made.marks[0].weighted) == (
+        (one + two) % (2**255 - 19),
+        (3 * one + 5 * two) % (2**255 - 19),
+    )
 
 
 def test_a_private_key_is_for_its_owner_alone(tmp_path: Path, key: SigningKey) -> None:
@@ -179,7 +206,7 @@ def test_trusted_keys_may_have_empty_lines_between_them(tmp_path: Path, key: Sig
         read_trusted(trust)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"heads":[{"x":1}]}', 100_000 * "["])
+@pytest.mark.parametrize("text", ["{", "[]", '{"heads":7}', '{"heads":[{"x":1}]}', 100_000 * "["])
 def test_expire_names_a_file_that_is_no_statement(tmp_path: Path, text: str) -> None:
     """A damaged statement stops `archive expire` with an error that names it: nobody knows where a block ends."""
     made = {"topic_prefix": "tidegate.", "created_at": "2026-01-01T00:00:00Z"}
