@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import START, batch, job, observed, snapshot
+from tidegate.engine.running import running_work
 from tidegate.engine.state import JobState, to_wire
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import RunningBatch
@@ -73,6 +74,14 @@ def first_growth(tasks_of: Job, *others: RunningBatch) -> int | None:
         if tasks_of.at(number, running(10.0 * number), *others).command is not None:
             return number
     return None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_running_batches_the_largest_tells_the_records(order: int) -> None:
+    """A job with several queries has several batches at once, in any order."""
+    work = running_work([running(40, tasks=6), running(40, tasks=60)][::order], 1)
+    assert work is not None
+    assert (work.records, work.reading) == (60 * TASK_RECORDS, 60)
 
 
 def test_figures_that_contradict_each_other_end_nothing() -> None:
