@@ -189,6 +189,16 @@ class TestWebHdfs:
         assert list(log.lines(1000)) == []
         assert log.modified_at.timestamp() > MTIME + 1000
 
+    def test_a_swap_needs_what_was_there(self, hdfs: FakeWebHdfs) -> None:
+        """HDFS cannot compare and write at once, so the file is read just before: another's content stays."""
+        hdfs.put("/fence", b"theirs")
+        place = _hdfs(hdfs) / "fence"
+        assert isinstance(place, RemotePath)
+        assert not place.swap(b"ours", b"next")
+        assert place.read_bytes() == b"theirs"
+        assert place.swap(b"theirs", b"next")
+        assert place.read_bytes() == b"next"
+
     def test_a_truncated_log_is_an_error(self, hdfs: FakeWebHdfs) -> None:
         """Bytes that were read and are gone are told, not taken for a log without news."""
         hdfs.put("/log", b"one\ntwo\n")
