@@ -159,6 +159,17 @@ def test_a_log_without_its_start_is_read_again_later(tmp_path: Path) -> None:
     assert len(newest(read(directory)["recorded"]).batches) == 5
 
 
+def test_a_file_that_has_only_just_been_made_is_looked_at_again(tmp_path: Path) -> None:
+    """Spark buffers what it writes: whose log it is may come some time after the file."""
+    file, lines = tmp_path / f"{APP_ID}.inprogress", recorded()
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    for written in (b"", lines[0][:20]):
+        file.write_bytes(written)
+        assert read(directory)["recorded"].runs == ()
+    file.write_bytes(b"".join(lines))
+    assert newest(read(directory)["recorded"]).app_id == APP_ID
+
+
 def test_a_single_file_is_followed_when_it_is_renamed(tmp_path: Path) -> None:
     """A log in a single file is read to the end, although the file is renamed."""
     lines = recorded()
