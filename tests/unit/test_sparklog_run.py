@@ -19,6 +19,7 @@ from tidegate.sparklog.events import (
     StageEnded,
     TaskEnded,
 )
+from tidegate.sparklog.rounds import growth
 
 T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
 
@@ -374,3 +375,10 @@ def test_a_query_that_has_ended_holds_no_state() -> None:
     assert [o.partitions for o in run.cut(between(10, 20)).operators] == [200]
     run.apply(QueryTerminated("q", None))
     assert [o.partitions for o in run.cut(between(20, 30)).operators] == [4, 200]
+
+
+def test_a_new_partition_is_no_growth() -> None:
+    """Nobody knows what was committed of it before, so it counts from the next batch on."""
+    before = {"in": {0: 10, 1: 20}, "gone": {0: 5}}
+    after = {"in": {0: 13, 1: 24, 2: 1000}, "new": {0: 7}}
+    assert growth(before, after, frozenset({"in", "gone", "new"})) == 7
