@@ -9,7 +9,7 @@ import pytest
 from tests.support.events import batch
 from tests.support.plant import Plant
 from tidegate.engine.batch_sums import BatchSums
-from tidegate.engine.tide.capacity import SizeFit, fit
+from tidegate.engine.tide.capacity import SizeFit, fit, learn
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.variation import (
     FURTHEST,
@@ -123,3 +123,30 @@ def test_what_varies_is_learned_across_changes(way: Way) -> None:
     assert isinstance(memory, TideMemory)
     assert memory.variation.batches > 30
     assert memory.variation.coefficient < 0.05
+
+
+def test_batches_that_vary_little_show_an_overhead_that_no_event_tells() -> None:
+    """6 s of each batch go into a commit within `addBatch`; the events tell 0.5 s of overhead besides."""
+    noise, found = random.Random(5), NO_VARIATION
+    sizes: tuple[SizeFit, ...] = ()
+    for _ in range(200):
+        records = round(noise.gauss(2000, 300))
+        seen = [batch_of(records, (6.5 + 0.002 * records) * noise.gauss(1.0, 0.03))]
+        if (known := fit_of(sizes, 4)) is not None:
+            found = found.after(seen, known)
+        sizes = learn(sizes, 4, sums_of(seen), 0.5, found.noise)
+    assert 26.0 < sizes[0].lasts(10_000) < 32.0, "26.5 s in truth"
+
+
+def test_until_batches_are_known_to_vary_little_they_count_as_noisy() -> None:
+    """The noise falls with each batch that is as expected, and is back after batches that are not."""
+    quiet = NO_VARIATION.after([batch_of(1000, 11.0)] * 50, KNOWN)
+    assert NO_VARIATION.noise == 1.0
+    assert quiet.noise < 0.15
+    assert quiet.after([batch_of(1000, 16.5), batch_of(1000, 5.5)] * 50, KNOWN).noise == 1.0
+
+
+def test_no_batch_lasts_less_than_the_events_tell_besides_its_records() -> None:
+    """Batches that got slower as they got larger point below the told overhead: it stays at that."""
+    seen = [batch_of(1000, 11.0), batch_of(2000, 30.0)] * 20
+    assert fit(sums_of(seen), 1.0, 0.01) == (1.0, pytest.approx(19.5 / 1500))

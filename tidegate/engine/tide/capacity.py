@@ -6,8 +6,8 @@ A batch takes some time for itself, its *overhead*, and some for each record. Wi
 
 For each of the last sizes, a straight line through the batches gives a and c. If all batches have about the same number
 of records, they hardly show which part is overhead. So the part of a that Spark's events tell (what a batch lasts
-besides its work, `addBatch`) counts like a few batches without records. Older batches count less and less. All of this
-is kept across restarts.
+besides its work, `addBatch`) counts like a few batches without records, and the less the job's batches vary, the less it
+counts. Older batches count less and less. All of this is kept across restarts.
 
 **Slots that work.** Not every slot makes a batch shorter. T equal tasks run in ceil(T / p) waves, so slots that shorten
 no wave add nothing, and a stage of one task never gets shorter (Amdahl's law). e(p) is the number of slots that do
@@ -227,10 +227,12 @@ class SizeFit(NamedTuple):
         return self.overhead + self.cost * records
 
 
-def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float = 0.0) -> tuple[SizeFit, ...]:
+def learn(
+    sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float = 0.0, noise: float = 1.0
+) -> tuple[SizeFit, ...]:
     """Return the fits with new batches of a size added; the sizes seen last are kept.
 
-    `overhead` is what the events tell of it, in seconds per batch; 0 if they tell nothing.
+    `overhead` is what the events tell of it, in seconds per batch; 0 if they tell nothing. `noise` is for `fit`.
     """
     if new.batches == 0 or new.records == 0 or new.seconds <= 0:
         return sizes
@@ -241,25 +243,24 @@ def learn(sizes: tuple[SizeFit, ...], size: int, new: BatchSums, overhead: float
         else:
             others.append(each)
     sums = old.sums.faded(DECAY**new.batches, new)
-    own, cost = fit(sums, overhead)
+    own, cost = fit(sums, overhead, noise)
     return (*others[-SIZES_KEPT + 1 :], SizeFit(size, sums, own, cost))
 
 
-def fit(sums: BatchSums, overhead: float) -> tuple[float, float]:
+def fit(sums: BatchSums, overhead: float, noise: float = 1.0) -> tuple[float, float]:
     """Return (overhead, seconds per record) of a size's batches.
 
     The line of least squares through a few similar or noisy batches may point anywhere. So an overhead that the events
-    tell counts like `OVERHEAD_BATCHES` batches without records. The batches can still show more: work on them that does
-    not depend on their records is part of the overhead too.
+    tell counts like `OVERHEAD_BATCHES` batches without records, or the share `noise` of that. The batches can still
+    show more: work on them that does not depend on their records is part of the overhead too, such as the commit of a
+    table or the start of many tasks.
     """
     batches, records, seconds, squares, products = sums
-    told = OVERHEAD_BATCHES if overhead > 0 else 0.0
+    told = OVERHEAD_BATCHES * noise if overhead > 0 else 0.0
     if told or (batches >= MIN_BATCHES and sums.spread > (MIN_SPREAD * records) ** 2):
         own, cost = line(batches + told, records, seconds + told * overhead, squares, products)
-        if cost > 0 and own >= 0:
+        if cost > 0 and own >= overhead:
             return own, cost
-        if cost > 0:  # a negative overhead means that there is none: everything is cost
-            return 0.0, seconds / records
     overhead = min(overhead, 0.9 * seconds / batches)
     return overhead, (seconds - overhead * batches) / records
 

@@ -150,7 +150,7 @@ class TideMemory(NamedTuple):
                 streak = NO_STREAK if self.is_young(at) else streak.after(fresh, seen, variation.coefficient)
                 if streak.is_shift:
                     shift = shift.after(at, streak.factor(seen))
-                    sizes = shifted(sizes, *streak.explained(seen), overhead or 0.0)
+                    sizes = shifted(sizes, *streak.explained(seen), overhead or 0.0, variation.noise)
                     streak, seen = NO_STREAK, sizes[-1]
                 variation = variation.after(fresh, seen)
                 sums = without_slow(sums, fresh, seen)
@@ -160,7 +160,7 @@ class TideMemory(NamedTuple):
                 counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
                 batches = min(max(batches, 0) + counted, MAX_BATCHES)
                 overhead = learn_overhead(overhead, fresh)
-                sizes = learn(sizes, case.current, sums, overhead or 0.0)
+                sizes = learn(sizes, case.current, sums, overhead or 0.0, variation.noise)
             else:
                 batches = 0
         return memory._replace(
@@ -228,7 +228,7 @@ class TideMemory(NamedTuple):
         sums = one_batch(records, seconds)
         return self._replace(
             stages=stages,
-            sizes=learn(self.sizes, case.current, sums, overhead),
+            sizes=learn(self.sizes, case.current, sums, overhead, self.variation.noise),
         )
 
 

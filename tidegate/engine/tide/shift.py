@@ -123,10 +123,12 @@ class Streak(NamedTuple):
 NO_STREAK = Streak()
 
 
-def shifted(sizes: Sequence[SizeFit], longer: float, factor: float, overhead: float) -> tuple[SizeFit, ...]:
+def shifted(
+    sizes: Sequence[SizeFit], longer: float, factor: float, overhead: float, noise: float = 1.0
+) -> tuple[SizeFit, ...]:
     """Return what all sizes would have shown if batches had always been so, given (s, r) of `Streak.explained`.
 
-    `overhead` is what the events tell of it, in seconds per batch; 0 if they tell nothing.
+    `overhead` is what the events tell of it, in seconds per batch; 0 if they tell nothing. `noise` is for `fit`.
     """
     found = []
     for each in sizes:
@@ -136,7 +138,7 @@ def shifted(sizes: Sequence[SizeFit], longer: float, factor: float, overhead: fl
         products = sums.products + more * sums.records + cost * sums.squares
         if seconds > 0.0:
             sums = sums._replace(seconds=seconds, products=products)
-            found.append(SizeFit(each.size, sums, *fit(sums, overhead)))
+            found.append(SizeFit(each.size, sums, *fit(sums, overhead, noise)))
         else:  # it has shown next to nothing
             found.append(each)
     return tuple(found)

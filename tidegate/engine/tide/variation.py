@@ -36,6 +36,12 @@ PRIOR_BATCHES: Final = 20.0
 FURTHEST: Final = 3.0
 """x of a batch is at most this: one that hung for an hour says nothing about the others."""
 
+NOISY = 0.15
+"""Coefficient of variation from which the batches of a job are noisy: the line through them may point anywhere."""
+
+PRIOR_NOISY: Final = 5.0
+"""How many noisy batches are assumed before the first one, as long as it is not known how noisy they are."""
+
 SLOW = 1.5
 """Times the expected duration that a batch counts for at most when capacity is learned."""
 
@@ -51,6 +57,12 @@ class Variation(NamedTuple):
     def coefficient(self) -> float:
         """v, as a share of the duration of a batch."""
         return sqrt(self.squares / (self.batches + PRIOR_BATCHES))
+
+    @property
+    def noise(self) -> float:
+        """How noisy the batches are, from 0 to 1: the variance of one, over that of a noisy one."""
+        assumed = PRIOR_NOISY * NOISY * NOISY
+        return min(1.0, (assumed + self.squares) / (PRIOR_NOISY + self.batches) / (NOISY * NOISY))
 
     def after(self, batches: Sequence[MicroBatch], fit: SizeFit) -> Variation:
         """Return the variation with new batches of a size added, given what the size has shown before them."""
