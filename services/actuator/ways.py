@@ -57,7 +57,7 @@ def _in_place(task: Task, live: Sequence[LiveDriver]) -> str | None:
         return f"its executors have {cores} cores, and the spec says {task.spec.application.executor_cores}"
     digest = task.spec.application.digest
     if facts.get("application", digest) not in (None, digest):
-        return "the spec says another application than the one that runs"
+        return "the spec names another application than the one that runs"
     if target > limit:
         return f"its application can have at most {limit} slots, and {target} are ordered"
     return None

@@ -89,7 +89,7 @@ def test_a_size_above_the_limit_of_the_application_needs_a_restart(world: FakeWo
 @pytest.mark.parametrize(
     ("differs", "why"),
     [
-        ({"application": "another digest"}, "the spec says another application than the one that runs"),
+        ({"application": "another digest"}, "the spec names another application than the one that runs"),
         ({"executor_cores": 2}, "its executors have 2 cores, and the spec says 1"),
     ],
     ids=["application", "cores"],

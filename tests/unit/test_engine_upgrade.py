@@ -65,7 +65,7 @@ def test_a_changed_application_is_handed_over() -> None:
         4,
     )
     assert decision.command.way is Way.HANDOVER
-    assert decision.sentence.startswith("Start the new application with 4 slots by handover: the spec says another")
+    assert decision.sentence.startswith("Start the new application with 4 slots by handover: the spec names another")
     assert run.decide(changed()).command is None, "ordered twice"
 
 

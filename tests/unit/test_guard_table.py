@@ -407,7 +407,7 @@ ROWS = [
         lambda: growth(state=JobState(spec_version=1, last_action_at=LAST - 99, history=History(failed=(True, 3)))),
         held,
         "BACKOFF",
-        "the last scale-up failed (3 in a row), was ordered 100 s ago, and the next one waits for 240 s",
+        "the last scale-up failed (3 in a row); it was ordered 100 s ago, and the next one waits until 240 s after it",
     ),
     Row(
         "redis",

@@ -419,7 +419,7 @@ def test_the_explanation_says_why() -> None:
     plant.run([400.0] * 20)
     grown = next(d for d in plant.decisions if d.command)
     assert "records/s are expected" in grown.sentence
-    assert "they would be late for" in grown.sentence
+    assert "the job would be late for" in grown.sentence
     assert grown.sentence.startswith("Scale up from 2 to 8 slots by restart: ")
     assert "a restart included" in grown.sentence
     assert grown.expectation is not None

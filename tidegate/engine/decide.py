@@ -44,7 +44,7 @@ from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 
-ENGINE_VERSION = "26"
+ENGINE_VERSION = "27"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100

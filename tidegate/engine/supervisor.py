@@ -37,7 +37,7 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
     "JOB_NOT_RUNNING": Reason("the job should be running and is {state}, so it starts with {size} slots"),
     **ZERO_REASONS,
     "MANUAL": Reason("an operator asked for {size} slots: {reason}"),
-    UPGRADE: Reason("the spec says another application (script, settings or executors) than the one that runs"),
+    UPGRADE: Reason("the spec names another application (script, settings or executors) than the one that runs"),
     "JOB_STARTING": Reason("the job is starting, and there is nothing to measure yet"),
     "SIZE_UNKNOWN": Reason(
         "the job is running, but its cluster has not said yet on how many slots",

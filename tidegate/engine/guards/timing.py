@@ -152,8 +152,8 @@ class Backoff(Guard):
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "BACKOFF": Reason(
-            "the last {direction} failed ({failed} in a row), was ordered {age_seconds:.0f} s ago, and the next one "
-            "waits for {limit_seconds:.0f} s",
+            "the last {direction} failed ({failed} in a row); it was ordered {age_seconds:.0f} s ago, and the next one "
+            "waits until {limit_seconds:.0f} s after it",
             "`tidegate why JOB` shows how it ended, and the driver's log why; once that is fixed, "
             "`tidegate scale JOB SIZE` does not wait",
         ),

@@ -6,8 +6,8 @@ A batch takes some time for itself, its *overhead*, and some for each record. Wi
 
 For each of the last sizes, a straight line through the batches gives a and c. If all batches have about the same number
 of records, they hardly show which part is overhead. So the part of a that Spark's events tell (what a batch lasts
-besides its work, `addBatch`) counts like a few batches without records, and the less the job's batches vary, the less it
-counts. Older batches count less and less. All of this is kept across restarts.
+besides its work, `addBatch`) counts like a few batches without records, or less where the batches hardly vary. Older
+batches count less and less. All of this is kept across restarts.
 
 **Slots that work.** Not every slot makes a batch shorter. T equal tasks run in ceil(T / p) waves, so slots that shorten
 no wave add nothing, and a stage of one task never gets shorter (Amdahl's law). e(p) is the number of slots that do

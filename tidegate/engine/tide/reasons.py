@@ -7,36 +7,39 @@ from collections.abc import Mapping
 from tidegate.engine.announced import CAUSE
 from tidegate.engine.reasons import Reason
 
+LATENESS = (
+    "in the next {horizon:.0f} s the job would be late for {late_stay:.0f} s with them, "
+    "and for {late:.0f} s with {size}"
+)
+
 REASONS: Mapping[str, Reason] = {
     "TIDE_LEARNING": Reason("{batches} of the {need} micro-batches needed to judge the job have been seen"),
     "TIDE_CAPACITY_UNKNOWN": Reason("nothing has been processed yet, so the capacity is unknown"),
     "TIDE_IDLE": Reason("nothing arrives and nothing waits, so {size} slots are enough"),
     "TIDE_GROW": Reason(
         "up to {demand:rate} records/s are expected and {lag} are waiting, and {current} slots can process "
-        "{capacity:rate}/s, of which {headroom:.0%} is kept free: in the next {horizon:.0f} s they would be late for "
-        "{late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
+        "{capacity:rate}/s, of which {headroom:.0%} is kept free: " + LATENESS + ", {change} included"
     ),
     "TIDE_GROW_ANNOUNCED": Reason(
-        CAUSE + ", so up to {demand:rate} records/s are expected, and {current} slots can process {capacity:rate}/s: "
-        "in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, "
-        "{change} included"
+        CAUSE
+        + ", so up to {demand:rate} records/s are expected, and {current} slots can process {capacity:rate}/s: "
+        + LATENESS
+        + ", {change} included"
     ),
     "TIDE_GROW_SLOWER": Reason(
         "the same micro-batches take {slower:.1f} times as long as before, so {current} slots can process only "
         "{capacity:rate} records/s, of which {headroom:.0%} is kept free; up to {demand:rate}/s are expected and {lag} "
-        "are waiting: in the next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for "
-        "{late:.0f} s, {change} included",
+        "are waiting: " + LATENESS + ", {change} included",
         "if nobody has changed the job, look at its sink, the size of its records, and what else runs on its machines",
     ),
     "TIDE_GROW_EARLY": Reason(
         "{finished} of the {tasks} tasks of the running micro-batch have finished, and show that {current} slots can "
-        "process at most {capacity:rate} records/s; up to {demand:rate}/s are expected and {lag} are waiting: in the "
-        "next {horizon:.0f} s they would be late for {late_stay:.0f} s, and {size} slots for {late:.0f} s"
+        "process at most {capacity:rate} records/s; up to {demand:rate}/s are expected and {lag} are waiting: "
+        + LATENESS
     ),
     "TIDE_GROW_PRIOR": Reason(
         "up to {demand:rate} records/s are expected and {lag} are waiting; the job has shown little yet, but by its "
-        "prior (from {jobs}) {current} slots can process {capacity:rate}/s: in the next {horizon:.0f} s they would be "
-        "late for {late_stay:.0f} s, and {size} slots for {late:.0f} s, {change} included"
+        "prior (from {jobs}) {current} slots can process {capacity:rate}/s: " + LATENESS + ", {change} included"
     ),
     "TIDE_SHRINK": Reason(
         "at most {demand:rate} records/s are expected to last, and {size} slots can process {capacity_then:rate}/s; "
@@ -70,10 +73,11 @@ REASONS: Mapping[str, Reason] = {
         "at a cost of {waiting:.0f} s of lateness"
     ),
     "TIDE_OUTLIER": Reason(
-        "{size} slots would be better for {demand:rate} records/s, but a rate so far from the others is measured twice"
+        "{size} slots would be better for {demand:rate} records/s, but the newest rate is so far from those before "
+        "that it is measured once more"
     ),
     "TIDE_PATIENCE": Reason(
         "{size} slots have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds; "
-        "from {price:.0f} on they are worth {change}"
+        "they are worth {change} once they would have saved {price:.0f}"
     ),
 }
