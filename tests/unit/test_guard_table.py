@@ -448,6 +448,20 @@ ROWS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("running", "way", "waits"), [(5, Way.RESTART, True), (25, Way.RESTART, False), (5, Way.IN_PLACE, False)]
+)
+def test_a_scale_up_waits_for_a_batch_that_a_stop_would_break_shortly_before_its_end(
+    running: int, way: Way, waits: bool
+) -> None:
+    """A batch lasts 78 s and a stop waits for 60 s: one that runs since 5 s is worth 13 s more, and after 25 s none."""
+    began = START + timedelta(seconds=60 - running)
+    last = {"batches": (batch(6, 6, 4000, 420.0),), "current_batch_started_at": began}
+    decision = growth(job(rescale=(way,)), last=last)
+    assert ("BATCH_ENDS_FIRST" in codes(decision)) is waits
+    assert (decision.command is None) is waits
+
+
 def test_every_guard_has_its_row() -> None:
     """The table has a row for each guard in the list, so a new guard without a case fails this test."""
     assert [row.guard for row in ROWS] == [guard.name for guard in GUARDS]

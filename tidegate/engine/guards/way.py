@@ -48,10 +48,19 @@ class PossibleWay(Guard):
 
 @dataclass(frozen=True, slots=True)
 class StopDeadline(Guard):
-    """Changes nothing, but says when a restart will break the running batch: it lasts longer than a stop may wait."""
+    """Puts a scale-up off that would break a batch shortly before its end, and says when one breaks a longer one.
+
+    A stop that breaks the running batch loses all work on it. So a restart to more slots waits until that batch ends
+    before the stop deadline, if that takes no longer than the deadline itself.
+    """
 
     name: ClassVar = "stop_deadline"
+    waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
+        "BATCH_ENDS_FIRST": Reason(
+            "the running batch will last another {left_seconds:.0f} s and a stop waits {limit_seconds:.0f} s at most, "
+            "so the restart waits until it does not break the batch any more"
+        ),
         "BATCH_OUTLASTS_STOP": Reason(
             "a micro-batch lasts {batch_seconds:.0f} s and a stop waits {limit_seconds:.0f} s at most, "
             "so the restart breaks the running batch, and it runs again",
@@ -63,6 +72,20 @@ class StopDeadline(Guard):
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Compare the typical batch with the deadline."""
         batch, limit = case.evidence.batch_seconds, case.spec.application.stop_deadline_seconds
-        if batch is None or batch <= limit or way_to(case, size) is not Way.RESTART:
+        if way_to(case, size) is not Way.RESTART:
+            return None
+        left = _left_seconds(case)
+        if size > case.current and left is not None and limit < left <= 2.0 * limit:
+            return Verdict(case.current, "BATCH_ENDS_FIRST", {"left_seconds": left, "limit_seconds": limit})
+        if batch is None or batch <= limit:
             return None
         return Verdict(size, "BATCH_OUTLASTS_STOP", {"batch_seconds": batch, "limit_seconds": limit})
+
+
+def _left_seconds(case: Case) -> float | None:
+    """Return how long the running batch will still last by its tasks, or by the batches before; None if not known."""
+    started, evidence = case.snapshot.current_batch_started_at, case.evidence
+    if started is None or evidence.running_left_seconds is not None:
+        return evidence.running_left_seconds
+    batch = evidence.batch_seconds
+    return None if batch is None else batch - (case.measured_at - started.timestamp())
