@@ -53,6 +53,7 @@ MECHANISMS: dict[str, tuple[Mechanism, ...]] = {
         Mechanism("sizes enough for a while", constants={f"{TIDE}.rollout.BRIEF_WORTH": 1e9}),
         Mechanism("place of the slowest task", constants={f"{TIDE}.capacity.UNEQUAL": 1e9}),
         Mechanism("overhead told by events", constants={f"{TIDE}.capacity.OVERHEAD_BATCHES": 1e-9}),
+        Mechanism("overhead told by batches", constants={f"{TIDE}.variation.NOISY": 1e-9}),
         Mechanism("warm-up of a run", constants={f"{TIDE}.memory.WARM_UP_SECONDS": 0.0}),
         Mechanism("batches to see first", constants={f"{TIDE}.policy.MIN_BATCHES": 1}),
         Mechanism("long window", constants={f"{TIDE}.policy.WINDOW_SECONDS": 60.0}),
