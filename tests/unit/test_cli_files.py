@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.events import snapshot
+from tests.support.clusters import on_kubernetes
+from tests.support.events import job, snapshot, with_application
 from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.cli.doctor import files_of_jobs, warnings_about
-from tidegate.cli.specs import show_unreadable
+from tidegate.cli.specs import show_shared_pool, show_unreadable
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import SnapshotWarning, WarningCode
 from tidegate.remote.files import Files
@@ -69,6 +70,21 @@ def test_apply_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "collector and actuator need the same" in said
     show_unreadable(_spec("hdfs://nn/ck", "/events"), Files())
     assert capsys.readouterr().out == ""
+
+
+def test_apply_says_that_two_clusters_share_a_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their reservations would be one count. Namespaces of Kubernetes may be on one cluster, and other pools are."""
+    here, there = job("here"), with_application(job("there"), master="spark://there:7077")
+    show_shared_pool(there, [there, here])
+    assert "here runs on another cluster and has pool_id default too" in " ".join(capsys.readouterr().out.split())
+    other, elsewhere = on_kubernetes(job("a")), on_kubernetes(job("b"), namespace="elsewhere")
+    for spec, others in (
+        (here, [here, job("neighbour")]),
+        (other, [elsewhere]),
+        (there.model_copy(update={"pool_id": "t"}), [here]),
+    ):
+        show_shared_pool(spec, others)
+        assert capsys.readouterr().out == ""
 
 
 def test_control_files_are_next_to_a_checkpoint_elsewhere() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -65,6 +66,7 @@ def apply(
         new = next_version(spec, now)
         _show_change(now, new)
         show_unreadable(spec, Files(settings.files))
+        show_shared_pool(spec, {**present, **{each.job_id: each for each in wanted}}.values())
         changed += [new] if new else []
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
@@ -190,6 +192,24 @@ def show_unreadable(spec: JobSpec, files: Files) -> None:
             files.place(location)
         except FilesError as error:
             stdout().print(f"  note: {error}; collector and actuator need the same", style="yellow", markup=False)
+
+
+def show_shared_pool(spec: JobSpec, others: Iterable[JobSpec]) -> None:
+    """Say if a job has its pool in common with one on another cluster."""
+    other = next((each for each in others if each.pool_id == spec.pool_id and _cluster(each) != _cluster(spec)), None)
+    if other is not None:
+        stdout().print(
+            f"  note: {other.job_id} runs on another cluster and has pool_id {spec.pool_id} too; give each cluster its"
+            " own, or slots reserved in one count in the other",
+            style="yellow",
+            markup=False,
+        )
+
+
+def _cluster(spec: JobSpec) -> tuple[str, str | None]:
+    """Return what tells the cluster. Namespaces of Kubernetes may share one."""
+    app = spec.application
+    return app.backend, {"standalone": app.master, "yarn": app.rest_url}.get(app.backend)
 
 
 def _show_change(now: JobSpec | None, new: JobSpec | None) -> None:
