@@ -18,7 +18,7 @@ from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
-from services.collector.worker import WorkerThread
+from services.collector.worker import WorkerThread, WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.remote.files import Files, Place
 from tidegate.runtime.clock import Clock
@@ -83,10 +83,9 @@ class LogSource(Protocol):
 class _Directory:
     """One directory of event logs, opened when it is first read."""
 
-    def __init__(self, open_logs: Callable[[], LogSource], worker: WorkerThread) -> None:
+    def __init__(self, open_logs: Callable[[], LogSource]) -> None:
         self._open = open_logs
         self._logs: LogSource | None = None
-        self.worker = worker
 
     def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
         """Follow the wanted jobs."""
@@ -109,7 +108,8 @@ class Sources:
 
     def __post_init__(self) -> None:
         self._kafka_worker = WorkerThread("kafka")
-        self._checkpoint_workers: dict[str, WorkerThread] = {}
+        self._log_workers = WorkerThreads("logs")
+        self._checkpoint_workers = WorkerThreads("checkpoints")
         self._directories: dict[str, _Directory] = {}
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
@@ -137,21 +137,16 @@ class Sources:
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
-        directory = self._directories.get(where)
-        if directory is None:
-            directory = _Directory(lambda: self.open_logs(self.files.place(where)), WorkerThread(f"logs {where}"))
-            self._directories[where] = directory
-        call = directory.worker.call(self.settings.log_timeout_seconds, directory.read, wanted)
+        directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.place(where))))
+        call = self._log_workers.call(where, self.settings.log_timeout_seconds, lambda _: directory.read(wanted))
         return await self.bounded("logs", where, call)
 
     async def checkpoints(
         self, where: str, topics: Mapping[str, Collection[str]]
     ) -> Mapping[str, PartitionOffsets] | None:
         """Return the committed offsets by checkpoints, by location, for jobs with their logs in one directory."""
-        worker = self._checkpoint_workers.get(where)
-        if worker is None:
-            worker = self._checkpoint_workers[where] = WorkerThread(f"checkpoints {where}")
-        call = worker.call(self.settings.log_timeout_seconds, _read_checkpoints, topics, self.files)
+        seconds = self.settings.log_timeout_seconds
+        call = self._checkpoint_workers.call(where, seconds, lambda _: _read_checkpoints(topics, self.files))
         return await self.bounded("checkpoints", where, call)
 
     async def bounded(self, kind: str, place: str, answer: Awaitable[T]) -> T | None:
@@ -178,15 +173,14 @@ class Sources:
             self._asked.discard((kind, place))
             self.metrics.source_at.remove(kind, place)
         for where in self._directories.keys() - set(places):
-            self._directories.pop(where).worker.close()
-        for where in self._checkpoint_workers.keys() - set(places):
-            self._checkpoint_workers.pop(where).close()
+            del self._directories[where]
+        self._log_workers.keep(places)
+        self._checkpoint_workers.keep(places)
 
     def close(self) -> None:
         """End the threads."""
-        directories = (directory.worker for directory in self._directories.values())
-        for worker in (self._kafka_worker, *directories, *self._checkpoint_workers.values()):
-            worker.close()
+        for workers in (self._kafka_worker, self._log_workers, self._checkpoint_workers):
+            workers.close()
 
 
 def _read_checkpoints(topics: Mapping[str, Collection[str]], files: Files) -> dict[str, PartitionOffsets]:

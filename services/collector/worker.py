@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
@@ -66,7 +66,7 @@ class WorkerThread:
 
 
 class WorkerThreads:
-    """A worker thread for each place that was ever asked, so that one that hangs costs no other place its answer."""
+    """A worker thread for each place that was asked, so that one that hangs costs no other place its answer."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -79,10 +79,14 @@ class WorkerThreads:
             worker = self._workers[place] = WorkerThread(f"{self._name} {place}")
         return await worker.call(timeout_seconds, function, place)
 
+    def keep(self, places: Collection[str]) -> None:
+        """Let the threads of all other places end after their current calls."""
+        for place in self._workers.keys() - set(places):
+            self._workers.pop(place).close()
+
     def close(self) -> None:
         """Let the threads end after their current calls."""
-        for worker in self._workers.values():
-            worker.close()
+        self.keep(())
 
 
 async def _done(future: Future[Any], timeout_seconds: float) -> bool:
