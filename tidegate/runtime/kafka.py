@@ -155,6 +155,20 @@ class _NotLedYet(KafkaException):  # type: ignore[misc]
     """A partition's leader is being made or replaced: unlike fetches, requests for offsets are not repeated."""
 
 
+def _once_led(question: Callable[[], T], *, timeout_seconds: float, every: float) -> T:
+    """Return the answer of the partitions' leaders; ask again while they are being made or replaced."""
+
+    def ask() -> T:
+        try:
+            return question()
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_LED_YET:
+                raise _NotLedYet(*error.args) from error
+            raise
+
+    return _retry(ask, _NotLedYet, timeout_seconds=timeout_seconds, every=every)
+
+
 class TopicReader:
     """Reads whole topics without a group: each partition from its beginning (or an instant), then new records."""
 
@@ -171,11 +185,8 @@ class TopicReader:
         )
         partitions = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in self._partitions(t)]
         if since is not None:
-            clock = SystemClock()
             asked, at = partitions, int(since.timestamp() * 1000)
-            partitions = poll_until(
-                lambda: self._first_when_led(at, asked), clock.monotonic() + 30.0, 0.1, clock, retry_on=(_NotLedYet,)
-            )
+            partitions = _once_led(lambda: self._first_at(at, asked), timeout_seconds=30.0, every=0.1)
         self._unread = {(p.topic, p.partition) for p in partitions}
         self._consumer.assign(partitions)
 
@@ -184,14 +195,6 @@ class TopicReader:
         if found.error is not None:
             raise KafkaException(found.error)
         return list(found.partitions)
-
-    def _first_when_led(self, milliseconds: int, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        try:
-            return self._first_at(milliseconds, partitions)
-        except KafkaException as error:
-            if error.args[0].code() in _NOT_LED_YET:
-                raise _NotLedYet(*error.args) from error
-            raise
 
     def _first_at(self, milliseconds: int, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Return each partition with the offset of its first record at or after an instant, or with its end."""
@@ -249,8 +252,7 @@ def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tupl
 
     Waits while a new partition has no leader yet. Raises `KafkaException` if a topic cannot be read.
     """
-    admin, clock = AdminClient(settings.kafka()), SystemClock()
-    partitions = []
+    admin, partitions = AdminClient(settings.kafka()), []
     for name in topics:
         found = admin.list_topics(name, timeout=30).topics[name]
         if found.error is not None:
@@ -258,13 +260,8 @@ def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tupl
         partitions += [TopicPartition(name, number) for number in sorted(found.partitions)]
 
     def asked(spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        try:
-            answers = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
-            return {(p.topic, p.partition): answer.result(timeout=30).offset for p, answer in answers.items()}
-        except KafkaException as error:
-            if error.args[0].code() in _NOT_LED_YET:
-                raise _NotLedYet(*error.args) from error
-            raise
+        answers = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
+        return {(p.topic, p.partition): answer.result(timeout=30).offset for p, answer in answers.items()}
 
     def both() -> dict[tuple[str, int], tuple[int, int]]:
         first, end = asked(OffsetSpec.earliest()), asked(OffsetSpec.latest())
@@ -272,7 +269,7 @@ def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tupl
 
     if not partitions:
         return {}
-    return poll_until(both, clock.monotonic() + 60.0, 0.2, clock, retry_on=(_NotLedYet,))
+    return _once_led(both, timeout_seconds=60.0, every=0.2)
 
 
 class TopicsDoNotFit(RuntimeError):
