@@ -12,10 +12,11 @@ import typer
 from tidegate.archive import store, stream, upkeep
 from tidegate.archive.statements import signed_blocks
 from tidegate.archive.summary import TopicSummary, summary
+from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.help import register
 from tidegate.cli.problems import Problem
-from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
+from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import check_reachable
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay import export as exporting

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from tidegate.archive.store import is_archive, load
+from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
-from tidegate.cli.spark import LOCAL, Master, bars, kafka_options, session
+from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.remote.files import Files, Place
 from tidegate.replay.audit.ledger import RedisContents, read_redis

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from tidegate.backtest import report as told
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, Search, backtest_load, backtest_runs
@@ -18,6 +18,7 @@ from tidegate.backtest.logs import LeftOut, read_logs
 from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
+from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
@@ -30,7 +31,7 @@ from tidegate.lab.score import TooShort
 from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
 from tidegate.replay.source import start_session
-from tidegate.terminal import stderr, stdout, table
+from tidegate.terminal import stdout, table
 from tidegate.twin.model import JobModel
 from tidegate.twin.topic import even
 
@@ -110,7 +111,7 @@ def backtest_command(
         raise Problem(f"--spec: only for a CSV, and {source} is taken for event logs", "leave it out, or give a .csv")
     choices = Choices(objective, max_slots, policy, _tariff(slot_hour, late_minute, currency), held_out)
     left_out: list[LeftOut] = []
-    with _bars() as bars, _searching(bars, spark, trials) as searching:
+    with timed_bars() as bars, _searching(bars, spark, trials) as searching:
         if drawn_load:
             model = described("load", record_cost_ms, overhead, trigger)
             drawn = _of_load(Path(source), spec, model, even(partitions))
@@ -200,12 +201,6 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
         with uninterrupted():
             for session in sessions:
                 session.stop()
-
-
-def _bars() -> Progress:
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _write(

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, connect_apart, instant_of
 from tidegate.cli.help import register
 from tidegate.cli.problems import NO
-from tidegate.cli.spark import bars, connector_jars, kafka_options, prepare_java
+from tidegate.cli.spark import LOCAL, Master, connector_jars, kafka_options, prepare_java
 from tidegate.cli.step import speed_of, step
 from tidegate.client import ClientSettings, check_reachable
 from tidegate.replay import publish as publishing
@@ -119,7 +120,7 @@ def publish(
 def recompute(
     source: Recorded = None,
     job: Job = None,
-    master: Annotated[str, typer.Option("--master", help="Spark master to run on.")] = "local[2]",
+    master: Master = LOCAL,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:

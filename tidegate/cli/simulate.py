@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
 from tidegate.cli.offline import read_events
 from tidegate.cli.problems import Problem
@@ -21,7 +21,7 @@ from tidegate.lab.jobs import batch_bound, one_job
 from tidegate.lab.score import Curve, Score, TooShort, changes_in_words, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import MOST_HOURS, Playback, read_trace
-from tidegate.terminal import stderr, stdout, table
+from tidegate.terminal import stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import JobModel
@@ -99,11 +99,9 @@ def simulate_command(
 def _recording(scenario: Scenario) -> JobRecording:
     """Simulate the one job of a scenario, with a progress bar."""
     job = scenario.specs[0]
-    text = f"simulating {job.scaling.policy}"
-    columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=stderr(), transient=True, disable=not stderr().is_terminal) as progress:
-        task = progress.add_task(text, total=1.0)
-        return simulate(scenario, progress=lambda share: progress.update(task, completed=share))[job.job_id]
+    with timed_bars() as bars:
+        task = bars.add_task(f"simulating {job.scaling.policy}", total=1.0)
+        return simulate(scenario, progress=lambda share: bars.update(task, completed=share))[job.job_id]
 
 
 def _spec(path: Path, policy: str | None) -> JobSpec:

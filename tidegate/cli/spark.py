@@ -1,4 +1,4 @@
-"""What commands that run on Spark share: Java, the Kafka connector, the session, a progress bar."""
+"""What commands that run on Spark share: Java, the Kafka connector, the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
@@ -69,18 +68,6 @@ def kafka_options(settings: ClientSettings) -> dict[str, str]:
             f'username="{settings.sasl_username}" password="{password}";'
         )
     return options
-
-
-def bars() -> Progress:
-    """Return a progress bar on standard error, which shows nothing in a pipe."""
-    console = stderr()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
 
 
 def _say(text: str) -> None:

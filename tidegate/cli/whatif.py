@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from tidegate.cli.bars import timed_bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since, spec_of
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
 from tidegate.events.job import JobSpec, Scaling
-from tidegate.terminal import stderr, stdout, table
+from tidegate.terminal import stdout, table
 from tidegate.whatif.differences import DecisionDifference, differences_of
 from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import rows_of
@@ -153,13 +153,10 @@ def _trial(
 
     with ExitStack() as opened:
         steps = ThisEngine() if engine is None else opened.enter_context(OtherEngine(engine))
-        columns = (TextColumn("deciding again"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        bar = opened.enter_context(
-            Progress(*columns, console=stderr(), transient=True, disable=not stderr().is_terminal)
-        )
-        task = bar.add_task("deciding again", total=1.0)
+        bars = opened.enter_context(timed_bars())
+        task = bars.add_task("deciding again", total=1.0)
         return attempt(
-            recorded, moments, steps, vary, seeds=seeds, progress=lambda share: bar.update(task, completed=share)
+            recorded, moments, steps, vary, seeds=seeds, progress=lambda share: bars.update(task, completed=share)
         )
 
 
