@@ -15,7 +15,7 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
-from tidegate.remote.files import WITHOUT_OPTIONS, Entry, Files, Place, scan
+from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, entries, names
 
 _PACE_COMMITS = 20
 
@@ -108,29 +108,22 @@ def committed_since(before: CheckpointMark, now: CheckpointMark) -> int | None:
 
 
 def _is_checkpoint(path: Place) -> bool:
-    found = {entry.name: entry for entry in _entries(path)}
+    found = {entry.name: entry for entry in entries(path)}
     return ("metadata" in found and found["metadata"].is_file()) or ("offsets" in found and found["offsets"].is_dir())
 
 
 def _folders(path: Place) -> list[str]:
-    return sorted(entry.name for entry in _entries(path) if entry.is_dir())
-
-
-def _entries(path: Place) -> list[Entry]:
-    try:
-        return list(scan(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return sorted(entry.name for entry in entries(path) if entry.is_dir())
 
 
 def _read(path: Place, name: str) -> QueryCheckpoint:
     # commits come first: a batch that starts in between makes the checkpoint look unclean, never clean
     times = {}
-    for entry in _entries(path / "commits"):
+    for entry in entries(path / "commits"):
         if entry.name.isdigit():
             with contextlib.suppress(FileNotFoundError):  # Spark removes old commits
                 times[int(entry.name)] = entry.stat().st_mtime
-    offsets = [int(entry.name) for entry in _entries(path / "offsets") if entry.name.isdigit()]
+    offsets = [int(name) for name in names(path / "offsets") if name.isdigit()]
     return QueryCheckpoint(path, name, _query_id(path), max(offsets, default=None), max(times, default=None), times)
 
 

@@ -1,7 +1,7 @@
 """Files that the services read where a job keeps them: on this machine, in HDFS, or in any store that fsspec knows.
 
 A *place* is a file or a folder. On this machine it is a `pathlib.Path`, elsewhere a `RemotePath`, which has the methods
-of the same names. What pathlib has no method for is here as functions: `scan` and `chunks`.
+of the same names. What pathlib has no method for is here as functions, such as `scan` and `chunks`.
 
 A `RemotePath` raises `FileNotFoundError` if there is no such file, and `OSError` if nobody can tell; its text names the
 place, and what to do.
@@ -291,12 +291,17 @@ def scan(folder: Place) -> Iterable[Entry]:
     return os.scandir(folder) if isinstance(folder, Path) else folder.scan()
 
 
-def names(folder: Place) -> list[str]:
-    """Return the names in a folder; none if there is no such folder."""
+def entries(folder: Place) -> list[Entry]:
+    """Return what is in a folder; nothing if there is no such folder."""
     try:
-        return [entry.name for entry in scan(folder)]
+        return list(scan(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def names(folder: Place) -> list[str]:
+    """Return the names in a folder; none if there is no such folder."""
+    return [entry.name for entry in entries(folder)]
 
 
 def chunks(file: Place, offset: int, limit: int) -> Iterator[bytes]:
