@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from services.collector.master import App, MasterView
 from services.collector.worker import WorkerThreads
@@ -30,6 +29,7 @@ from tidegate.launcher.pods import (
     APP_LABEL,
     ROLE_LABEL,
     SPARK_PODS,
+    Object,
     app_name_label,
     application_name,
     is_over,
@@ -53,8 +53,6 @@ _SUFFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 
 _SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
 _QUOTAS = {"requests.cpu": "cpu", "cpu": "cpu", "requests.memory": "memory", "memory": "memory", "pods": "pods"}
 """Which resource a line of a quota limits."""
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +114,9 @@ class ClusterView:
 
     def of(self, spec: JobSpec) -> MasterView:
         """Return what a job in the namespace sees."""
-        apps = [_app(spec, pods) for pods in self._by_application().values()]
-        apps.sort(key=lambda app: app.start_millis)
-        active = {app.id: app for app in apps if app.state == "RUNNING"}
-        used = sum(app.cores for app in active.values())
-        more = self._more(spec)
-        return MasterView(
-            slots_total=None if more is None else used + more,
-            slots_used=used,
-            workers_alive=0 if self.capacity is None else len(self.capacity.left.nodes),
-            active=active,
-            completed={app.id: app for app in apps if app.id not in active},
-            active_by_name={app.name: app for app in active.values()},
-        )
+        apps = (_app(spec, pods) for pods in self._by_application().values())
+        nodes = 0 if self.capacity is None else len(self.capacity.left.nodes)
+        return MasterView.of_apps(apps, more=self._more(spec), workers_alive=nodes)
 
     def _more(self, spec: JobSpec) -> int | None:
         """Return how many more slots the job could get; None if that cannot be known."""
@@ -186,7 +174,7 @@ class KubernetesClusters:
             return ClusterView(spark_pods, None)
         return ClusterView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas]))
 
-    def _allowed(self, path: str, **query: str) -> list[Object] | None:
+    def _allowed(self, path: str, **query: str) -> Sequence[Object] | None:
         """Return a list; None, and say so once, if this account may not read it."""
         try:
             found = self._api.listed(path, **query)

@@ -7,7 +7,7 @@ no worker core. Fields: JsonProtocol.writeMasterState of Spark 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +15,9 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tidegate.events.job import JobSpec
+
+ACTIVE = frozenset({"WAITING", "RUNNING"})
+"""States of an application that has not ended."""
 
 
 class MasterUnreachable(RuntimeError):
@@ -74,6 +77,26 @@ class MasterView:
     completed: Mapping[str, App]
     active_by_name: Mapping[str, App]
     """The newest active application of each name."""
+
+    @classmethod
+    def of_apps(
+        cls, apps: Iterable[App], *, more: int | None, workers_alive: int, elsewhere: Collection[str] = ()
+    ) -> MasterView:
+        """Return the view of a pool that has room for `more` slots; None if that is unknown.
+
+        The applications with the ids `elsewhere` hold slots of another pool.
+        """
+        ordered = sorted(apps, key=lambda app: app.start_millis)
+        active = {app.id: app for app in ordered if app.state in ACTIVE}
+        used = sum(app.cores for app in active.values() if app.id not in elsewhere)
+        return cls(
+            slots_total=None if more is None else used + more,
+            slots_used=used,
+            workers_alive=workers_alive,
+            active=active,
+            completed={app.id: app for app in ordered if app.id not in active},
+            active_by_name={app.name: app for app in active.values()},
+        )
 
     def of(self, spec: JobSpec) -> MasterView:
         """Return what a job sees: slots are the same for all."""

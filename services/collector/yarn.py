@@ -45,18 +45,12 @@ class YarnView:
         """Return what a job in its queue sees."""
         name = spec.application.conf.get(_QUEUE, "default").rpartition(".")[2]
         queue = next((one for one in _queues(self.scheduler) if one.get("queueName") == name), None)
-        apps = sorted((_app(spec, app) for app in self.applications), key=lambda app: app.start_millis)
-        active = {app.id: app for app in apps if app.state in ("WAITING", "RUNNING")}
-        mine = {str(app["id"]) for app in self.applications if queue is None or _leaf(app) == name}
-        used = sum(app.cores for app in active.values() if app.id in mine)
-        more = self._more(spec, queue)
-        return MasterView(
-            slots_total=None if more is None else used + more,
-            slots_used=used,
+        elsewhere = {str(app["id"]) for app in self.applications if queue is not None and _leaf(app) != name}
+        return MasterView.of_apps(
+            (_app(spec, app) for app in self.applications),
+            more=self._more(spec, queue),
             workers_alive=int(self.metrics["activeNodes"]),
-            active=active,
-            completed={app.id: app for app in apps if app.id not in active},
-            active_by_name={app.name: app for app in active.values()},
+            elsewhere=elsewhere,
         )
 
     def _more(self, spec: JobSpec, queue: Object | None) -> int | None:
