@@ -26,23 +26,20 @@ class KubernetesStreamingJobs:
 
     def change(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a patch into an object; one with a `resourceVersion` applies to that version only."""
-        return self._merge(name, patch)
-
-    def change_status(self, name: str, status: Mapping[str, Any]) -> None:
-        """Merge fields into the status of an object; None removes a field."""
-        self._merge(f"{name}/status", {"status": status})
-
-    def answers(self) -> None:
-        """Ask for something small; raise `ApiError` if there is no answer."""
-        self._api.listed(self._path, limit="1")
-
-    def _merge(self, place: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return self._api.merge(f"{self._path}/{place}", patch, fieldManager=MANAGER)
+            return self._api.merge(f"{self._path}/{name}", patch, fieldManager=MANAGER)
         except ApiRefused as error:
             if error.status in {CONFLICT, NOT_FOUND}:
                 raise ObjectMoved(str(error)) from None
             raise
+
+    def change_status(self, name: str, status: Mapping[str, Any]) -> None:
+        """Merge fields into the status of an object; None removes a field."""
+        self.change(f"{name}/status", {"status": status})
+
+    def answers(self) -> None:
+        """Ask for something small; raise `ApiError` if there is no answer."""
+        self._api.listed(self._path, limit="1")
 
 
 def own_namespace() -> str:
