@@ -7,7 +7,6 @@ slots of a pool. A hold belongs to a decision id, so the same decision gets the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime
 from typing import Protocol
 
 from tidegate.engine.links import Link
@@ -81,8 +80,3 @@ class Specs(Protocol):
 
     def __iter__(self) -> Iterator[JobSpec]:
         """Iterate over the specs of all jobs."""
-
-
-def instant(epoch_seconds: float) -> datetime:
-    """Return the UTC instant of epoch seconds."""
-    return datetime.fromtimestamp(epoch_seconds, UTC)

@@ -17,6 +17,7 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from services.decider.ports import instant
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
@@ -97,7 +97,7 @@ class RedisReservations:
         _, owner, until, others = answer
         if not owner:
             return ReservationView(RedisView.OK, pool_reserved=int(others))
-        return ReservationView(RedisView.OK, instant(float(until)), owner, int(others))
+        return ReservationView(RedisView.OK, datetime.fromtimestamp(float(until), UTC), owner, int(others))
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
         """Take a hold completely or not at all; `free` is the pool's measured free slots, None if unknown."""
@@ -153,7 +153,8 @@ class RedisReservations:
         cooldown = self._cooldowns.get(job_id)
         if cooldown is None or cooldown["until"] <= now:
             return ReservationView(RedisView.OK, pool_reserved=reserved)
-        return ReservationView(RedisView.OK, instant(cooldown["until"]), cooldown["decision_id"], reserved)
+        until = datetime.fromtimestamp(cooldown["until"], UTC)
+        return ReservationView(RedisView.OK, until, cooldown["decision_id"], reserved)
 
     async def refresh(self) -> RedisView:
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from services.decider.ports import Reservations, instant
+from services.decider.ports import Reservations
 from services.decider.reservations import RedisReservations
 from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
@@ -174,7 +174,7 @@ class TestReservations:
         async def body(reservations: Reservations, clock: SetClock) -> None:
             assert await reservations.restore([hold("a", "d1", slots=2), hold("b", "d2", slots=3, cooldown=0)])
             assert await reservations.view("a", "blue") == ReservationView(
-                RedisView.OK, instant(T.timestamp() + 60), "d1", 3
+                RedisView.OK, T + timedelta(seconds=60), "d1", 3
             )
             assert await reservations.view("b", "blue") == ReservationView(RedisView.OK, pool_reserved=2)
             assert not await reservations.restore([])
