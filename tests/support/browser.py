@@ -17,9 +17,10 @@ from selenium.webdriver.chrome.service import Service
 from tests.support.fleets import SimulatedTopics
 from tests.support.wait import wait_until
 from tidegate.console.access import Access
-from tidegate.console.app import build, now
+from tidegate.console.app import build
 from tidegate.console.server import ConsoleServer
 from tidegate.console.settings import ConsoleSettings
+from tidegate.runtime.clock import SystemClock
 
 AXE = Path(__file__).with_name("axe") / "axe.min.js"
 FLAGS = (
@@ -32,7 +33,7 @@ PHONE, WIDE = (390, 844), (1400, 900)
 @contextmanager
 def served(topics: SimulatedTopics, settings: ConsoleSettings) -> Iterator[str]:
     """Serve a console over simulated topics on a free port; give its address."""
-    server = ConsoleServer(build(settings, topics, Access(settings), "a key", now))
+    server = ConsoleServer(build(settings, topics, Access(settings), "a key", SystemClock().now))
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

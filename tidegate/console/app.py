@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -292,8 +292,3 @@ def _problem(error: ValueError) -> str:
         first = error.errors(include_url=False)[0]
         return f"{first['loc'][0]}: {first['msg']}"
     return str(error)
-
-
-def now() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)

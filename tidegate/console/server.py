@@ -15,10 +15,11 @@ from starlette.applications import Starlette
 from typing_extensions import override
 
 from tidegate.console.access import Access
-from tidegate.console.app import build, now
+from tidegate.console.app import build
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.topics import KafkaTopics
 from tidegate.fleet.feed import Feed
+from tidegate.runtime.clock import SystemClock
 
 log = logging.getLogger("console")
 
@@ -56,7 +57,7 @@ def serve(settings: ConsoleSettings, say: Callable[[str], None] = log.info) -> i
         feed.start()
         for line in introduction(settings, access, listener.getsockname()[1]):
             say(line)
-        app = build(settings, KafkaTopics(settings, feed), access, secrets.token_urlsafe(32), now)
+        app = build(settings, KafkaTopics(settings, feed), access, secrets.token_urlsafe(32), SystemClock().now)
         ConsoleServer(app).run(sockets=[listener])
     return 0
 
