@@ -18,7 +18,7 @@ def patch_waits(turn: Turn, second: SecondDriver) -> None:
 
 
 def _patch_query(turn: Turn) -> None:
-    wait, stop, is_active = StreamingQuery.awaitTermination, StreamingQuery.stop, _getter(StreamingQuery.isActive)
+    wait, stop, is_active = StreamingQuery.awaitTermination, StreamingQuery.stop, StreamingQuery.isActive.fget
 
     def await_termination(query: Any, timeout: float | None = None) -> Any:
         deadline = _deadline(timeout)
@@ -35,13 +35,13 @@ def _patch_query(turn: Turn) -> None:
         turn.drop(query)
         stop(query)
 
-    _replace(StreamingQuery, "awaitTermination", await_termination)
-    _replace(StreamingQuery, "stop", stop_query)
-    _replace(StreamingQuery, "isActive", property(lambda query: turn.holds(query) or is_active(query)))
+    StreamingQuery.awaitTermination = await_termination
+    StreamingQuery.stop = stop_query
+    StreamingQuery.isActive = property(lambda query: turn.holds(query) or is_active(query))
 
 
 def _patch_manager(turn: Turn, second: SecondDriver) -> None:
-    wait, active = StreamingQueryManager.awaitAnyTermination, _getter(StreamingQueryManager.active)
+    wait, active = StreamingQueryManager.awaitAnyTermination, StreamingQueryManager.active.fget
 
     def await_any_termination(manager: Any, timeout: float | None = None) -> Any:
         second.wait()
@@ -60,16 +60,8 @@ def _patch_manager(turn: Turn, second: SecondDriver) -> None:
         second.wait_for_taken()
         return [*active(manager), *turn.held()]
 
-    _replace(StreamingQueryManager, "awaitAnyTermination", await_any_termination)
-    _replace(StreamingQueryManager, "active", property(active_queries))
-
-
-def _replace(cls: type, name: str, member: Any) -> None:
-    setattr(cls, name, member)
-
-
-def _getter(of: Any) -> Any:
-    return of.fget
+    StreamingQueryManager.awaitAnyTermination = await_any_termination
+    StreamingQueryManager.active = property(active_queries)
 
 
 def _deadline(timeout: float | None) -> float | None:
