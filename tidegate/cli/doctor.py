@@ -103,8 +103,8 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     info = None
     try:
         info = StackInfo.load(folder)
-        states = ", ".join(f"{c.name} {c.state}" for c in status(folder))
-        healthy = all(str(c.state) in ("running", "not started") for c in status(folder))
+        components = status(folder)
+        states, healthy = ", ".join(f"{c.name} {c.state}" for c in components), all(c.ok for c in components)
         remedy = "" if healthy else f"run `tidegate down` and `tidegate up`; the logs are in {info.log_dir}"
         yield Finding("ok" if healthy else "fail", "embedded stack", states, remedy)
     except StackError as error:

@@ -87,7 +87,7 @@ def status(work_dir: StackDir = None) -> None:
     if not components:
         stdout().print(f"no stack is running in {stack_dir(work_dir)}; `tidegate up` starts one")
         raise typer.Exit(NO)
-    rows: list[list[object]] = [[c.name, styled(str(c.state)), c.pid or "", c.endpoint, c.log] for c in components]
+    rows: list[list[object]] = [[c.name, styled(c.state), c.pid or "", c.endpoint, c.log] for c in components]
     stdout().print(table("", ["component", "state", "pid", "where", "log"], rows, right=["pid"]))
-    if any(str(c.state) not in ("running", "not started") for c in components):
+    if not all(c.ok for c in components):
         raise typer.Exit(NO)

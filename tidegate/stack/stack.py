@@ -50,6 +50,11 @@ class ComponentState:
     endpoint: str
     log: Path
 
+    @property
+    def ok(self) -> bool:
+        """Whether it runs, or is not meant to."""
+        return self.state in ("running", "not started")
+
 
 class Stack:
     """The stack in `work_dir` and its components by name, for tests that kill, pause and restart them."""
