@@ -119,15 +119,14 @@ def recompute(
     """
     if (bootstrap_servers is None) == (directory is None):
         raise CannotRecompute("give either bootstrap servers or the directory of a recording")
-    if directory is not None:
-        read_manifest(directory)  # before Spark, which takes seconds to start
+    manifest = None if directory is None else read_manifest(directory)  # before Spark, which takes seconds to start
     session = spark or start_session(master, jars)
     try:
         started = time.monotonic()
         try:
             harm: list[str] = []
-            if directory is not None:
-                records, harm = from_files(session, directory)
+            if directory is not None and manifest is not None:
+                records, harm = from_files(session, directory, manifest)
             else:
                 records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
             tallies = verify(session, records, job)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
 from tidegate.interrupts import deferred
-from tidegate.replay.files import BadRecording, damaged, read_manifest
+from tidegate.replay.files import BadRecording, RecordingManifest, damaged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,12 +71,9 @@ def spark_said(error: Exception) -> str:
     return next((line for line in lines if line and not line.startswith("An error occurred")), repr(error))[:500]
 
 
-def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> DataFrame:
-    """Return both topics' records with columns kind (0 snapshot, 1 decision), partition, offset, value (bytes)."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    names = [topic.named(prefix) for topic in (SNAPSHOTS, DECISIONS)]
-    read = (
+def read_topics(spark: SparkSession, servers: str, names: Iterable[str], options: Mapping[str, str]) -> DataFrame:
+    """Return the records in topics, from the first to the current end of each, as Spark's Kafka source has them."""
+    return (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", ",".join(names))
@@ -85,15 +82,22 @@ def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[
         .options(**dict(options))
         .load()
     )
+
+
+def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> DataFrame:
+    """Return both topics' records with columns kind (0 snapshot, 1 decision), partition, offset, value (bytes)."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    names = [topic.named(prefix) for topic in (SNAPSHOTS, DECISIONS)]
+    read = read_topics(spark, servers, names, options)
     kind = (f.col("topic") == names[1]).cast("int").alias("kind")
     return read.select(kind, "partition", "offset", "value")
 
 
-def from_files(spark: SparkSession, directory: Path) -> tuple[DataFrame, list[str]]:
+def from_files(spark: SparkSession, directory: Path, manifest: RecordingManifest) -> tuple[DataFrame, list[str]]:
     """Return the records of a recording with columns as in `from_kafka`, and a line for each damaged file."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    manifest = read_manifest(directory)
     frames = []
     for kind, topic in enumerate((SNAPSHOTS, DECISIONS)):
         entry = manifest.of(topic.suffix)

@@ -15,6 +15,7 @@ from tidegate.archive.read import read_archive
 from tidegate.archive.store import is_archive, load
 from tidegate.events.topics import TOPICS
 from tidegate.replay.files import TopicFile, damaged, read_manifest
+from tidegate.replay.source import read_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,17 +47,7 @@ def of_broker(spark: SparkSession, servers: str, prefix: str, options: Mapping[s
     from pyspark import StorageLevel  # noqa: PLC0415  (seconds to import)
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    suffixes = {topic.named(prefix): topic.suffix for topic in TOPICS}
-    read = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", ",".join(suffixes))
-        .option("startingOffsets", "earliest")
-        .option("endingOffsets", "latest")
-        .option("includeHeaders", "true")
-        .options(**dict(options))
-        .load()
-    )
+    read = read_topics(spark, servers, [topic.named(prefix) for topic in TOPICS], {"includeHeaders": "true", **options})
     frame = read.select(
         f.substring(read.topic, len(prefix) + 1, 100).alias("topic"),
         "partition",
