@@ -39,6 +39,7 @@ from tidegate.sparklog.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
 
+LOAD_SECONDS = 90.0
 JOBS_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 
@@ -96,12 +97,12 @@ class Collector:
             wait = self._schedule.seconds_to_next(self._specs.values(), self.clock.now())
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(wait, self.settings.log_poll_seconds))
-        await self.finish(5.0)
+        await self.finish(CLOSE_SECONDS)
 
     async def load(self) -> None:
         """Read all jobs."""
-        await self._jobs_worker.call(90.0, self.jobs.load)
-        self._take_jobs(await self._jobs_worker.call(5.0, lambda: list(self.jobs)))
+        await self._jobs_worker.call(LOAD_SECONDS, self.jobs.load)
+        self._take_jobs(await self._jobs_worker.call(LOAD_SECONDS, lambda: list(self.jobs)))
 
     def turn(self) -> None:
         """One pass of the main loop: start a round for the jobs that are due, follow jobs and logs. Never waits."""
@@ -127,19 +128,16 @@ class Collector:
     async def round(self, due: Mapping[str, tuple[int, Interval]]) -> None:
         """Measure the due jobs and queue their snapshots for delivery."""
         started = self.clock.monotonic()
-        due = {job_id: when for job_id, when in due.items() if job_id in self._specs}  # one may just have been removed
+        present = [self._specs[job_id] for job_id in due if job_id in self._specs]  # one may just have been removed
+        others = {spec.job_id: self._others.get(spec.job_id, frozenset()) for spec in present}
         groups: dict[tuple[str, str | None], list[JobSpec]] = {}
-        for job_id in due:
-            spec = self._specs[job_id]
-            application = spec.application
-            groups.setdefault((application.event_log_dir, application.cluster_place), []).append(spec)
-
-        others = {job_id: self._others.get(job_id, frozenset()) for job_id in due}
-        topics: dict[bool, set[str]] = {False: set(), True: set()}
-        for job_id in due:
-            topics[bool(self._specs[job_id].read_committed)].update(self._specs[job_id].sources, others[job_id])
+        plain: set[str] = set()
+        committed: set[str] = set()
+        for spec in present:
+            groups.setdefault((spec.application.event_log_dir, spec.application.cluster_place), []).append(spec)
+            (committed if spec.read_committed else plain).update(spec.sources, others[spec.job_id])
         intervals = {job_id: interval for job_id, (_, interval) in due.items()}
-        kafka = asyncio.create_task(self.sources.kafka(topics[False], topics[True]))
+        kafka = asyncio.create_task(self.sources.kafka(plain, committed))
         masters = {url: asyncio.create_task(self.sources.master(url)) for _, url in groups if url is not None}
         logs = {
             where: asyncio.create_task(self.sources.logs(where, self._wanted(where, intervals)))
@@ -151,9 +149,9 @@ class Collector:
             master = await masters[url] if url is not None else None
             readings = await logs[where] or {}
             untold = {
-                spec.application.checkpoint_location: topics
+                spec.application.checkpoint_location: named
                 for spec in specs
-                if (topics := untold_topics(spec, readings.get(spec.job_id)))
+                if (named := untold_topics(spec, readings.get(spec.job_id)))
             }
             checkpoints = (await self.sources.checkpoints(where, untold) if untold else None) or {}
             made: list[Outgoing] = []
@@ -161,10 +159,10 @@ class Collector:
                 reading = readings.get(spec.job_id)
                 checkpoint = checkpoints.get(spec.application.checkpoint_location)
                 app_id, more = self._app_ids.get(spec.job_id), others[spec.job_id] - {*spec.sources}
+                sequence, _ = due[spec.job_id]
                 try:
                     cluster = None if master is None else master.of(spec)
-                    sequence, kafka_tells = due[spec.job_id][0], offsets.of(spec)
-                    seen = SourceAnswers(sequence, kafka_tells, reading, cluster, app_id, checkpoint, more)
+                    seen = SourceAnswers(sequence, offsets.of(spec), reading, cluster, app_id, checkpoint, more)
                     made.append((self._made(spec, seen), None))
                 except Exception:  # whatever is wrong with one job, the others are measured
                     with about(job_id=spec.job_id):
