@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeVar
 
 from services.actuator.fence import JobFence
@@ -61,6 +62,10 @@ class Task:
             raise Abandoned(f"command {self.command.command_id} is left to the next actuator")
         if self.fence.lost():
             raise Abandoned(f"job {self.spec.job_id}: another actuator has overtaken run {self.fence.token}")
+
+    def seconds_since(self, instant: datetime) -> float:
+        """Return the seconds that have passed; 0 if another clock, which was ahead, has told the instant."""
+        return max(0.0, round((self.clock.now() - instant).total_seconds(), 3))
 
     def wait(self, seconds: float) -> None:
         """Wait; raise `Abandoned` if this actuator must not go on."""

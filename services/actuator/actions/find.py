@@ -68,4 +68,4 @@ def _rested_seconds(task: Task, drivers: JobDrivers, mark: CheckpointMark) -> fl
     stopped = drivers.log.job(task.spec.job_id).stopped
     if stopped is None or stopped.checkpoint is None or mark.queries != stopped.checkpoint.queries:
         return 0.0
-    return max(0.0, (task.clock.now() - stopped.at).total_seconds())  # another clock may have told the stop
+    return task.seconds_since(stopped.at)

@@ -52,9 +52,7 @@ def resize(
     change.order(state.parallelism)
     while (outcome := change.look()) is None:
         task.wait(LOOK_SECONDS)
-    if outcome.event is not ActionEvent.RESIZED:
-        return outcome
-    if state.attempt > 1:  # why the ordered size did not work
+    if outcome.event is ActionEvent.RESIZED and state.attempt > 1:  # why the ordered size did not work
         sentence = f"{resizing.sentence} {outcome.sentence}"
         outcome = replace(outcome, code=resizing.code, sentence=sentence)
     return outcome
@@ -122,7 +120,7 @@ class _SizeChange:
             return self._withdraw(f"The driver cannot change its executors: {facts['error']}.")
         slots = facts["slots"]
         if slots == self.ordered and self._granted in (None, slots):
-            self._registered_seconds = self._registered_seconds or self._seconds()
+            self._registered_seconds = self._registered_seconds or self.task.seconds_since(self.accepted_at)
             if "working_at" in facts:
                 return self._resized(facts)
         missing = (self.ordered - slots) // self.task.spec.application.executor_cores
@@ -162,7 +160,7 @@ class _SizeChange:
         what = f"The job runs with {self.ordered} slot{'s' if self.ordered > 1 else ''}"
         if facts["idle"]:
             what += "; its queries have no data to process"
-        code, seconds = "OK", self._seconds()
+        code, seconds = "OK", self.task.seconds_since(self.accepted_at)
         if self.ordered < self.wanted:
             code = GRANTED_FEWER
             what += f": the cluster granted no more of the {self.wanted} that were ordered"
@@ -178,10 +176,6 @@ class _SizeChange:
             outage_seconds=facts["held_seconds"],
             delay_seconds=seconds,
         )
-
-    def _seconds(self) -> float:
-        """Return for how long the command has been carried out."""
-        return max(0.0, round((self.task.clock.now() - self.accepted_at).total_seconds(), 3))
 
     def _withdraw(self, sentence: str) -> ActionOutcome:
         """Give up; a driver that answers after all is to stay as it is."""

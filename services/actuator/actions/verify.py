@@ -55,16 +55,15 @@ def verify(
         limited = going_back_could_help(task.command, running.attempt)
         watch = StartWatch(task, drivers, stopped.checkpoint, token, running.submission_id, running.at, limited=limited)
         outcome = watch.wait()
-    now = task.clock.now()
+    delay = task.seconds_since(accepted.at)
     details: dict[str, Scalar] = {
         **outcome.details,
-        "verify_seconds": _seconds(running.at, now),
-        "restart_seconds": _seconds(accepted.at, now),
+        "verify_seconds": task.seconds_since(running.at),
+        "restart_seconds": delay,
     }
     for result, name in ((stopped, "stop_seconds"), (stopped, "clean"), (running, "submit_seconds")):
         if name in result.details:
             details[name] = result.details[name]
-    delay = _seconds(accepted.at, now)
     return replace(outcome, details=details, submission_id=running.submission_id, delay_seconds=delay)
 
 
@@ -94,7 +93,7 @@ class StartWatch:
             task.spec.application.start_deadline_seconds,
             task.command.first_batch_seconds,
             now=task.clock.monotonic(),
-            elapsed=_seconds(since, task.clock.now()),
+            elapsed=task.seconds_since(since),
             limited=limited,
         )
 
@@ -217,8 +216,3 @@ class DriverCheck:
         self._unknown_since = now if self._unknown_since is None else self._unknown_since
         unknown = now - self._unknown_since > UNKNOWN_SECONDS
         return f"The cluster has not known driver {submission_id} for {UNKNOWN_SECONDS:g} s." if unknown else None
-
-
-def _seconds(start: datetime, end: datetime) -> float:
-    """Return the time between two instants; none if a clock that is behind has told the later one."""
-    return max(0.0, round((end - start).total_seconds(), 3))
