@@ -85,7 +85,7 @@ def _settings(info: StackInfo, name: str) -> DeciderSettings:
         bootstrap_servers=info.bootstrap_servers,
         topic_prefix=f"{prefix}.",
         redis_url=info.redis_url,
-        redis_password=SecretStr(info.redis_password_file.read_text().strip()),
+        redis_password=SecretStr(info.redis_password),
         redis_prefix=f"{prefix}:",
         log_level="WARNING",
     )
