@@ -119,7 +119,7 @@ def _take_back(engine: Any) -> bool:
     try:
         asked = state.get()
         adding = place_of(_stack(engine)) is Place.ADDING_BATCH
-        return adding and bool(state.compareAndSet(asked, _active(engine, asked)))
+        return adding and bool(state.compareAndSet(asked, _state(engine, asked, "ACTIVE")))
     finally:
         lock.unlock()
 
@@ -223,6 +223,12 @@ def execution_of(query: Any) -> Any:
     return wrapper.streamingQuery() if hasattr(wrapper, "streamingQuery") else wrapper
 
 
+def last_batch(query: Any) -> int | None:
+    """Return the id of the newest batch that a query has ended; None before the first."""
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])
+
+
 def _runs_micro_batches(engine: Any) -> bool:
     return bool(engine.getClass().getSimpleName() == "MicroBatchExecution")
 
@@ -266,7 +272,7 @@ def _ask_to_end(engine: Any, deadline: float) -> bool:
         if active.toString() == "TERMINATED":
             return False  # something else is stopping it, or it has ended by itself
         if active.toString() == "ACTIVE":
-            terminated = _terminated(engine, active)
+            terminated = _state(engine, active, "TERMINATED")
             lock.lock()
             try:
                 if _ask_now(engine, state, active, terminated):
@@ -293,14 +299,6 @@ def _ask_now(engine: Any, state: Any, active: Any, terminated: Any) -> bool:
         # one that has left its loop needs the lock to end
         if place is Place.BETWEEN_TRIGGERS or not _loops(stack):
             return True
-
-
-def _terminated(engine: Any, active: Any) -> Any:
-    return _state(engine, active, "TERMINATED")
-
-
-def _active(engine: Any, terminated: Any) -> Any:
-    return _state(engine, terminated, "ACTIVE")
 
 
 def _state(engine: Any, known: Any, wanted: str) -> Any:

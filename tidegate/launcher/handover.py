@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tidegate.launcher.boundary import end_at_boundary
+from tidegate.launcher.boundary import end_at_boundary, last_batch
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.starts import QueryStart
 
@@ -122,7 +122,7 @@ class Turn:
             self._held_for.append(order.token)
             self._hold(time.monotonic() + order.deadline_seconds)
             self._held_since = time.monotonic()
-            last = {id_: _last_batch(started.query) for id_, started in self._held.items()}
+            last = {id_: last_batch(started.query) for id_, started in self._held.items()}
             self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
         if not self.waits and self.may_go() and self.holding:
             self._resume()
@@ -235,8 +235,3 @@ class Turn:
         self._held_for = []
         self.resumed += 1
         self.holding = False
-
-
-def _last_batch(query: Any) -> int | None:
-    progress = query.lastProgress
-    return None if progress is None else int(progress["batchId"])

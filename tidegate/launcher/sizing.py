@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tidegate.launcher.boundary import between_batches
+from tidegate.launcher.boundary import between_batches, last_batch
 from tidegate.launcher.control import Control, SizeOrder, Token, utc_now
 from tidegate.launcher.executors import Executor, Executors
 
@@ -175,7 +175,7 @@ class _Change:
             self._facts["registered_at"] = utc_now()
             self.must_spread = self.count > self._alive or bool(lost)
             self.spread.clear()
-            self._batches = {query.runId: _batch(query) for query in queries}
+            self._batches = {query.runId: _ended(query) for query in queries}
             self._idle_since = None
         if "registered_at" in self._facts and "working_at" not in self._facts:
             self._see_work(alive, queries, now)
@@ -188,7 +188,7 @@ class _Change:
             self._idle_since = now
         idle = self._idle_since is not None and now - self._idle_since >= IDLE_SECONDS
         # the batch after the last one may have started before the executors came; the next one started with all of them
-        used = any(_batch(query) >= self._batches.get(query.runId, -1) + 2 for query in queries)
+        used = any(_ended(query) >= self._batches.get(query.runId, -1) + 2 for query in queries)
         if not unused or used or idle:
             self._facts |= {"working_at": utc_now(), "unused": unused, "idle": bool(unused) and not used}
 
@@ -200,7 +200,6 @@ class _Change:
             self._written = facts
 
 
-def _batch(query: Any) -> int:
-    """Return the id of the newest batch that a query has ended; -1 before the first."""
-    last = query.lastProgress
-    return -1 if last is None else int(last["batchId"])
+def _ended(query: Any) -> int:
+    batch = last_batch(query)
+    return -1 if batch is None else batch

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.launcher.boundary import stop_at_boundary
+from tidegate.launcher.boundary import last_batch, stop_at_boundary
 
 _LOOK_SECONDS = 0.1
 _LATE_SECONDS = 10.0
@@ -52,8 +52,7 @@ class Stop:
             facts["error"] = None if failure is None else self._explain(str(failure))
         except Exception as error:  # noqa: BLE001 - the driver must report how it ended, whatever the query raised
             facts["error"] = f"{type(error).__name__}: {error}"[:500]
-        last = query.lastProgress
-        facts["last_batch_id"] = None if last is None else last["batchId"]
+        facts["last_batch_id"] = last_batch(query)
         self._outcomes[query.id] = facts
 
     def _longer(self, query: Any) -> float:
