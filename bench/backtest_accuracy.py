@@ -7,7 +7,6 @@ file runs through the three services under the same load, and the event log of t
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.kafka import Publisher
 from tidegate.stack import StackInfo
 from tidegate.stack.class_data import light_jvm
+from tidegate.stack.processes import inherited
 
 PARTITIONS = 8
 SLOTS = 2
@@ -198,7 +198,7 @@ def _submit(rig: Rig) -> subprocess.Popen[bytes]:
     settings = rig.folder / "spark.properties"
     settings.write_text(f"spark.jars {','.join(map(str, info.connector_jars))}\n", encoding="utf-8")
     command += ["--properties-file", str(settings), str(JOB), *_args(rig)]
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEGATE_", "SPARK_", "PYSPARK_"))}
+    own = inherited()
     own |= {"JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with (rig.folder / "driver.log").open("ab") as log:
         return subprocess.Popen(command, env=own, stdout=log, stderr=log, start_new_session=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from tidegate.events.job import Application
 from tidegate.events.result import ActionResult
 from tidegate.runtime.kafka import create_topics, ensure_topics
 from tidegate.stack import StackInfo
+from tidegate.stack.processes import inherited
 
 ROOT = Path(tidegate.__file__).resolve().parent.parent
 JOB = ROOT / "deploy" / "examples" / "rates.py"
@@ -56,7 +56,7 @@ class Services:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("TIDEGATE_", "SPARK_", "PYSPARK_"))}
+        own = inherited()
         own |= {"TIDEGATE_BOOTSTRAP_SERVERS": self.info.bootstrap_servers, "TIDEGATE_TOPIC_PREFIX": f"{self.tag}."}
         if name != "collector":
             own |= {"TIDEGATE_REDIS_URL": self.info.redis_url, "TIDEGATE_REDIS_PASSWORD": self.info.redis_password}

@@ -7,7 +7,6 @@ the stack's guardian process stops them.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -27,11 +26,10 @@ from tidegate.client import ClientSettings
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import Files, Place, RemotePath
 from tidegate.runtime.kafka import create_topics, ensure_topics
-from tidegate.runtime.settings import PREFIX
 from tidegate.stack import StackError, StackInfo, down, up
 from tidegate.stack.class_data import light_conf, light_jvm
 from tidegate.stack.ports import free_ports
-from tidegate.stack.processes import ProcessRecord, end_all, spawn
+from tidegate.stack.processes import ProcessRecord, end_all, inherited, spawn
 
 SERVICES = ("collector", "decider", "actuator")
 JOB = "rates"
@@ -141,9 +139,7 @@ class Environment:
 
     def start(self, name: str, command: list[str], variables: dict[str, str]) -> None:
         """Start one of the demo's processes in a process group of its own; its output goes to the run's logs."""
-        foreign = (PREFIX, "SPARK_", "PYSPARK_")
-        env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-        env |= {
+        env = inherited() | {
             **variables,
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
@@ -158,10 +154,10 @@ class Environment:
             if not process.alive:
                 raise DemoFailed(f"the {name} exited unexpectedly; see {self.logs / (name + '.log')}")
 
-    def end(self, *names: str) -> None:
-        """Stop the named processes of the demo, by default all, and wait until they are gone."""
-        gone = {name: self.processes.pop(name) for name in names or tuple(self.processes) if name in self.processes}
-        if left := end_all(lambda: list(gone.values()), grace_seconds=8.0):
+    def end(self) -> None:
+        """Stop the processes of the demo, and wait until they are gone."""
+        gone, self.processes = list(self.processes.values()), {}
+        if left := end_all(lambda: gone, grace_seconds=8.0):
             raise DemoFailed(f"these processes did not stop: {left}")
 
     def kill_driver(self, submission_id: str) -> None:

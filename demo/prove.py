@@ -14,6 +14,7 @@ from demo.environment import LIGHT_JVM, ROOT, Environment
 from demo.failed import DemoFailed
 from demo.verdict import Audited
 from tidegate.replay.record import record
+from tidegate.stack.processes import inherited
 
 AUDIT_SECONDS = 300.0
 DECISIONS = "decisions-recompute"
@@ -41,8 +42,7 @@ def audit_run(environment: Environment) -> Audited:
     command = [sys.executable, "-m", "tidegate", "audit", "--json", str(told), "--html", str(page)]
     command += ["--bootstrap-servers", info.bootstrap_servers, "--topic-prefix", environment.prefix]
     command += ["--event-logs", str(environment.event_log_dir), "--redis", info.redis_url]
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "TIDEGATE_"))}
-    env |= {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = inherited() | {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(info.java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     env |= {"SPARK_SUBMIT_OPTS": LIGHT_JVM}  # a short history: most of the time Spark plans queries, each only once
     env |= {"TIDEGATE_REDIS_PASSWORD": info.redis_password, "TIDEGATE_REDIS_PREFIX": environment.redis_prefix}
     env |= {"TIDEGATE_FILES": json.dumps(environment.settings.files)}

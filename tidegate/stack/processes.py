@@ -49,6 +49,12 @@ class ProcessRecord(BaseModel):
                 os.killpg(self.pid, number)
 
 
+def inherited() -> dict[str, str]:
+    """Return the environment without settings of Tidegate and Spark: a process that is started is given its own."""
+    foreign = ("TIDEGATE_", "SPARK_", "PYSPARK_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
 def spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, stack_id: str) -> ProcessRecord:
     """Start `command` as the leader of a new session and group; append its output to `log`."""
     with log.open("ab") as output:
