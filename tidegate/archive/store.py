@@ -5,13 +5,11 @@ Whatever a killed writer leaves behind is not listed, so no reader sees it, and 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import pairwise
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from tidegate.archive.manifest import KEPT_FOR_READERS, LAYOUT, ArchivedAlready, DataFile, Manifest, Span
+from tidegate.runtime.lock_file import lock_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,29 +202,14 @@ def staging_folder(folder: Path, what: str) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-@contextmanager
-def alone(folder: Path, what: str) -> Iterator[None]:
+def alone(folder: Path, what: str) -> AbstractContextManager[None]:
     """Be the only process that does `what` in this archive; raise `InUse` if another one does."""
-    with _locked(folder / f"{what}.lock", 0.0):
-        yield
+    return _locked(folder / f"{what}.lock", 0.0)
 
 
-@contextmanager
-def _locked(path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold a lock file; the kernel releases it whenever the process ends. Raise `InUse` if it is not to be had."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + wait_seconds
-    try:
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() >= deadline:
-                raise InUse(f"another process is doing the same in {path.parent}: it holds {path.name}")
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(descriptor)
+def _locked(path: Path, wait_seconds: float) -> AbstractContextManager[None]:
+    held = InUse(f"another process is doing the same in {path.parent}: it holds {path.name}")
+    return lock_file(path, wait_seconds, held)
 
 
 def _write(folder: Path, manifest: Manifest) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tidegate.runtime.lock_file import lock_file
 from tidegate.stack.errors import StackError
 from tidegate.stack.processes import ProcessRecord
 
@@ -155,24 +152,8 @@ def info_path(work_dir: Path) -> Path:
     return work_dir / "stack.json"
 
 
-@contextmanager
-def locked(work_dir: Path, name: str, *, wait_seconds: float) -> Iterator[None]:
-    """Hold the lock file `name` of a work folder; the kernel releases it whenever the process ends.
-
-    Raises StackError if another process still holds it after `wait_seconds`.
-    """
+def locked(work_dir: Path, name: str, *, wait_seconds: float) -> AbstractContextManager[None]:
+    """Hold a lock file of a work folder; raise `StackError` if another process still holds it after `wait_seconds`."""
     work_dir.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(work_dir / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + wait_seconds
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise StackError(f"another process is changing the stack in {work_dir} just now") from None
-                time.sleep(0.05)
-        yield
-    finally:
-        os.close(descriptor)
+    held = StackError(f"another process is changing the stack in {work_dir} just now")
+    return lock_file(work_dir / name, wait_seconds, held)
