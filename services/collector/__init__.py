@@ -3,7 +3,7 @@
     event logs ─ event_log ─ parse ─ application_run ─ log_directory ┐
     checkpoints, where a log does not tell ─ checkpoint ──────────────┤
     Kafka's end offsets ─ offsets ────────────────────────────────────┼─ snapshots ─ app ─> `snapshots` topic
-    the master's capacity ─ master ───────────────────────────────────┘
+    the cluster's capacity ─ master, kubernetes or yarn ─ clusters ───┘
 
 It works on unmodified jobs and decides nothing. The engine computes lag and rates from offsets. The snapshot names what
 could not be measured; it never reports that as zero.

@@ -39,7 +39,7 @@ async def serve(settings: CollectorSettings) -> None:
         publisher=Publisher(settings),
         jobs=lambda on_unreadable: JobsView(settings, on_unreadable),
         offsets=KafkaOffsets(settings, settings.kafka_timeout_seconds),
-        master=clusters,
+        clusters=clusters,
         registry=registry,
     )
     collector.health.serve(settings.health_host, settings.health_port)

@@ -1,8 +1,8 @@
 """The collector assembled: rounds of measuring, in which every source and every job proceed on their own.
 
-A round asks each source once for all jobs that are due: Kafka for all topics, each master once, each log directory
-once. Jobs that share a master and a directory are assembled as soon as their sources have answered or timed out, and
-go to the delivery queue. So a dead master or disk delays nobody else.
+A round asks each source once for all jobs that are due: Kafka for all topics, each cluster once, each log directory
+once. Jobs that share a cluster and a directory are assembled as soon as their sources have answered or timed out, and
+go to the delivery queue. So a dead cluster or disk delays nobody else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.collector.metrics import CollectorMetrics
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
 from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
-from services.collector.sources import LogSource, MasterSource, OffsetSource, Sources
+from services.collector.sources import ClusterSource, LogSource, OffsetSource, Sources
 from services.collector.worker import WorkerThread
 from tidegate.engine.links import upstream_first
 from tidegate.events.dead_letter import DeadLetter
@@ -138,7 +138,7 @@ class Collector:
             (committed if spec.read_committed else plain).update(spec.sources, others[spec.job_id])
         intervals = {job_id: interval for job_id, (_, interval) in due.items()}
         kafka = asyncio.create_task(self.sources.kafka(plain, committed))
-        masters = {url: asyncio.create_task(self.sources.master(url)) for _, url in groups if url is not None}
+        clusters = {url: asyncio.create_task(self.sources.cluster(url)) for _, url in groups if url is not None}
         logs = {
             where: asyncio.create_task(self.sources.logs(where, self._wanted(where, intervals)))
             for where in {where for where, _ in groups}
@@ -146,7 +146,7 @@ class Collector:
 
         async def assemble(where: str, url: str | None, specs: list[JobSpec]) -> None:
             offsets = await kafka
-            master = await masters[url] if url is not None else None
+            cluster = await clusters[url] if url is not None else None
             readings = await logs[where] or {}
             untold = {
                 spec.application.checkpoint_location: named
@@ -161,8 +161,8 @@ class Collector:
                 app_id, more = self._app_ids.get(spec.job_id), others[spec.job_id] - {*spec.sources}
                 sequence, _ = due[spec.job_id]
                 try:
-                    cluster = None if master is None else master.of(spec)
-                    seen = SourceAnswers(sequence, offsets.of(spec), reading, cluster, app_id, checkpoint, more)
+                    view = None if cluster is None else cluster.of(spec)
+                    seen = SourceAnswers(sequence, offsets.of(spec), reading, view, app_id, checkpoint, more)
                     made.append((self._made(spec, seen), None))
                 except Exception:  # whatever is wrong with one job, the others are measured
                     with about(job_id=spec.job_id):
@@ -239,7 +239,7 @@ def build(
     publisher: BulkPublisher,
     jobs: Callable[[Callable[[ConsumedRecord, Unreadable], None]], JobSource],
     offsets: OffsetSource,
-    master: MasterSource,
+    clusters: ClusterSource,
     registry: CollectorRegistry,
     logs: Callable[[Place], LogSource] | None = None,
 ) -> Collector:
@@ -268,7 +268,7 @@ def build(
             settings=settings,
             clock=clock,
             offsets=offsets,
-            masters=master,
+            clusters=clusters,
             open_logs=logs or open_logs,
             metrics=metrics,
             files=Files(settings.files),

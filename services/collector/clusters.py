@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.collector import kubernetes, yarn
 from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
-from services.collector.sources import JobsCluster
+from services.collector.sources import ClusterAnswer
 from services.collector.yarn import YarnClusters
 
 
@@ -17,7 +17,7 @@ class Clusters:
         self._kubernetes = kubernetes
         self._yarn = yarn
 
-    async def view(self, place: str) -> JobsCluster:
+    async def view(self, place: str) -> ClusterAnswer:
         """Return the state of the cluster at a place, as `Application.cluster_place` names it."""
         if place.startswith(kubernetes.PREFIX):
             return await self._kubernetes.view(place.removeprefix(kubernetes.PREFIX))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from services.collector.master import App, MasterView
+from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.config_map import JOB_LABEL
@@ -104,7 +104,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
+class KubernetesView:
     """One answer about a cluster and one namespace of it."""
 
     spark_pods: Sequence[Object]
@@ -112,11 +112,11 @@ class ClusterView:
     capacity: Capacity | None
     """None if whoever asked may not know it."""
 
-    def of(self, spec: JobSpec) -> MasterView:
+    def of(self, spec: JobSpec) -> ClusterView:
         """Return what a job in the namespace sees."""
         apps = (_app(spec, pods) for pods in self._by_application().values())
         nodes = 0 if self.capacity is None else len(self.capacity.left.nodes)
-        return MasterView.of_apps(apps, more=self._more(spec), workers_alive=nodes)
+        return ClusterView.of_apps(apps, more=self._more(spec), workers_alive=nodes)
 
     def _more(self, spec: JobSpec) -> int | None:
         """Return how many more slots the job could get; None if that cannot be known."""
@@ -147,7 +147,7 @@ class KubernetesClusters:
         self._may_not: set[str] = set()
         self._asking: asyncio.Task[NodesLeft | None] | None = None
 
-    async def view(self, namespace: str) -> ClusterView:
+    async def view(self, namespace: str) -> KubernetesView:
         """Return the state of the cluster, and of a namespace; raise an `OSError` if the API server does not tell."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._workers.call(_ALL, self._timeout, self._nodes_left))
@@ -166,13 +166,13 @@ class KubernetesClusters:
         everywhere = None if nodes is None else self._allowed("/api/v1/pods", fieldSelector=_LIVE)
         return None if nodes is None or everywhere is None else nodes_left(nodes, everywhere)
 
-    def _view(self, left: NodesLeft | None, namespace: str) -> ClusterView:
+    def _view(self, left: NodesLeft | None, namespace: str) -> KubernetesView:
         base = f"/api/v1/namespaces/{namespace}"
         spark_pods = self._api.listed(f"{base}/pods", labelSelector=SPARK_PODS)
         quotas = None if left is None else self._allowed(f"{base}/resourcequotas")
         if left is None or quotas is None:
-            return ClusterView(spark_pods, None)
-        return ClusterView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas]))
+            return KubernetesView(spark_pods, None)
+        return KubernetesView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas]))
 
     def _allowed(self, path: str, **query: str) -> Sequence[Object] | None:
         """Return a list; None, and say so once, if this account may not read it."""

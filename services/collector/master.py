@@ -7,101 +7,34 @@ no worker core. Fields: JsonProtocol.writeMasterState of Spark 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from tidegate.events.job import JobSpec
-
-ACTIVE = frozenset({"WAITING", "RUNNING"})
-"""States of an application that has not ended."""
+from services.collector.view import App, ClusterView, Tolerant
 
 
 class MasterUnreachable(RuntimeError):
     """The master gave no usable answer; the text says which master and why."""
 
 
-class _Tolerant(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Worker(_Tolerant):
+class _Worker(Tolerant):
     cores: int
     cores_used: int = Field(validation_alias="coresused")
     state: str
 
 
-class _Driver(_Tolerant):
+class _Driver(Tolerant):
     cores: int
     worker: str | None = None
     state: str
 
 
-class App(_Tolerant):
-    """An application as its master sees it."""
-
-    id: str
-    name: str
-    cores: int
-    """Cores granted to its executors now."""
-    state: str
-    """WAITING, RUNNING, FINISHED, FAILED, KILLED or UNKNOWN."""
-    start_millis: int = Field(validation_alias="starttime")
-
-    @property
-    def started_at(self) -> datetime:
-        """When it registered with the master."""
-        return datetime.fromtimestamp(self.start_millis / 1000, UTC)
-
-
-class _State(_Tolerant):
+class _State(Tolerant):
     status: str
     workers: list[_Worker]
     active_apps: list[App] = Field(validation_alias="activeapps")
     completed_apps: list[App] = Field(validation_alias="completedapps")
     active_drivers: list[_Driver] = Field(validation_alias="activedrivers")
-
-
-@dataclass(frozen=True, slots=True)
-class MasterView:
-    """One answer of a master."""
-
-    slots_total: int | None
-    """None if whoever asked may not know."""
-    slots_used: int
-    workers_alive: int
-    active: Mapping[str, App]
-    completed: Mapping[str, App]
-    active_by_name: Mapping[str, App]
-    """The newest active application of each name."""
-
-    @classmethod
-    def of_apps(
-        cls, apps: Iterable[App], *, more: int | None, workers_alive: int, elsewhere: Collection[str] = ()
-    ) -> MasterView:
-        """Return the view of a pool that has room for `more` slots; None if that is unknown.
-
-        The applications with the ids `elsewhere` hold slots of another pool.
-        """
-        ordered = sorted(apps, key=lambda app: app.start_millis)
-        active = {app.id: app for app in ordered if app.state in ACTIVE}
-        used = sum(app.cores for app in active.values() if app.id not in elsewhere)
-        return cls(
-            slots_total=None if more is None else used + more,
-            slots_used=used,
-            workers_alive=workers_alive,
-            active=active,
-            completed={app.id: app for app in ordered if app.id not in active},
-            active_by_name={app.name: app for app in active.values()},
-        )
-
-    def of(self, spec: JobSpec) -> MasterView:
-        """Return what a job sees: slots are the same for all."""
-        del spec
-        return self
 
 
 class HttpMaster:
@@ -111,7 +44,7 @@ class HttpMaster:
         # masters are on the internal network: ignore proxies from the environment
         self._client = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False)
 
-    async def view(self, ui_url: str) -> MasterView:
+    async def view(self, ui_url: str) -> ClusterView:
         """Return the state of the master at `ui_url`; raise `MasterUnreachable`."""
         try:
             answer = await self._client.get(f"{ui_url.rstrip('/')}/json/")
@@ -125,7 +58,7 @@ class HttpMaster:
         await self._client.aclose()
 
 
-def parse_state(answer: bytes, where: str) -> MasterView:
+def parse_state(answer: bytes, where: str) -> ClusterView:
     """Return the view in a `/json/` answer. A standby or recovering master knows nothing and counts as unreachable."""
     try:
         state = _State.model_validate_json(answer)
@@ -138,7 +71,7 @@ def parse_state(answer: bytes, where: str) -> MasterView:
     alive = [worker for worker in state.workers if worker.state == "ALIVE"]
     drivers = sum(driver.cores for driver in state.active_drivers if driver.worker and driver.state == "RUNNING")
     active = sorted(state.active_apps, key=lambda app: app.start_millis)
-    return MasterView(
+    return ClusterView(
         slots_total=max(0, sum(worker.cores for worker in alive) - drivers),
         slots_used=max(0, sum(worker.cores_used for worker in alive) - drivers),
         workers_alive=len(alive),

@@ -1,14 +1,14 @@
 """Assembles a MetricSnapshot from the sources' answers about one job. Pure.
 
-The state comes from the master if the job has one, and from the log:
+The state comes from the cluster if the job has one, and from the log:
 
     the log ends with the application's end              stopped; failed if a query or the exit code says so
-    the application is active at the master              running; starting before its first query; stopped or failed
+    the application is active at the cluster             running; starting before its first query; stopped or failed
                                                          once all its queries have ended
-    the application is no longer active at the master    stopped; failed if the master or a query in the log says so
+    the application is no longer active at the cluster   stopped; failed if the cluster or a query in the log says so
     no log, and no application with the job's name       stopped without an incarnation: it never started
-    no answer from the master or the log                 unknown, with `job_state` missing
-    no master (`local[n]`)                               running while the log grows (an idle query writes every 10 s),
+    no answer from the cluster or the log                unknown, with `job_state` missing
+    no cluster (`local[n]`)                              running while the log grows (an idle query writes every 10 s),
                                                          unknown after a longer silence
 
 So an idle query counts as running, without batches and with nothing missing; a dead one does not count as running.
@@ -32,8 +32,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.collector.master import App, MasterView
 from services.collector.sources import KafkaAnswer
+from services.collector.view import App, ClusterView
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import (
     ClusterState,
@@ -57,7 +57,7 @@ class SourceAnswers:
     sequence: int
     kafka: KafkaAnswer
     logs: JobReading | None
-    master: MasterView | None
+    cluster: ClusterView | None
     last_app_id: str | None = None
     """The newest known run, in case the log does not answer."""
     checkpoint: PartitionOffsets | None = None
@@ -68,18 +68,18 @@ class SourceAnswers:
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
     """Return the job's snapshot, which names what is missing."""
-    has_master = spec.application.cluster_place is not None
+    has_cluster = spec.application.cluster_place is not None
     run = _present_run(seen)
     app = _app(spec, seen, run)
     named_only = app is not None and (run is None or run.app_id != app.id)  # active, but without a log so far
-    state = _state_by_master(seen, run, app, named_only) if has_master else _state_by_log(seen, run, silence_seconds)
+    state = _state_by_cluster(seen, run, app, named_only) if has_cluster else _state_by_log(seen, run, silence_seconds)
     alive = state in (ClusterState.STARTING, ClusterState.RUNNING)
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
     figures = None if named_only else run
 
     sources = _sources(spec, seen)
     slots = _slots(seen, state, app, figures)
-    pool = _pool(spec, seen.master)
+    pool = _pool(spec, seen.cluster)
 
     missing = []
     if any(None in source.end_offsets or not source.end_offsets for source in sources):
@@ -90,7 +90,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         missing += [Part.PROGRESS, Part.TASKS]
     elif figures is not None and figures.real_time and alive:
         missing.append(Part.PROGRESS)  # its batches last as long as they should, whether or not there is work
-    if slots is None or (has_master and pool is None):
+    if slots is None or (has_cluster and pool is None):
         missing.append(Part.CAPACITY)
     if state is ClusterState.UNKNOWN:
         missing.append(Part.JOB_STATE)
@@ -122,7 +122,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
 
 
 def _active(seen: SourceAnswers) -> dict[str, App]:
-    return dict(seen.master.active) if seen.master is not None else {}
+    return dict(seen.cluster.active) if seen.cluster is not None else {}
 
 
 def _present_run(seen: SourceAnswers) -> Reading | None:
@@ -137,22 +137,22 @@ def _present_run(seen: SourceAnswers) -> Reading | None:
 
 
 def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:
-    """Return the job's application at the master: by the log's application id, or else the newest of the job's name."""
-    if seen.master is None:
+    """Return the job's application: by the log's application id, or else the newest of the job's name."""
+    if seen.cluster is None:
         return None
     app_id = run.app_id if run is not None else seen.last_app_id
-    if app_id is not None and app_id in seen.master.active:
-        return seen.master.active[app_id]
-    named = seen.master.active_by_name.get(spec.job_id)
-    over = seen.master.completed.get(app_id) if app_id is not None else None
-    # The log has the times of its driver's clock, so those of the master are compared where it still knows the run.
+    if app_id is not None and app_id in seen.cluster.active:
+        return seen.cluster.active[app_id]
+    named = seen.cluster.active_by_name.get(spec.job_id)
+    over = seen.cluster.completed.get(app_id) if app_id is not None else None
+    # The log has the times of its driver's clock, so those of the cluster are compared where it still knows the run.
     began = over.started_at if over is not None else run.started_at if run is not None else None
     if named is not None and (run is None or began is None or named.started_at > began):
         return named
     return over
 
 
-def _state_by_master(seen: SourceAnswers, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
+def _state_by_cluster(seen: SourceAnswers, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
     if app is not None and app.id in _active(seen):
         if run is None and seen.logs is None:
             return ClusterState.RUNNING  # it is active; only the log, which is missing, knows its progress
@@ -163,7 +163,7 @@ def _state_by_master(seen: SourceAnswers, run: Reading | None, app: App | None, 
         return ClusterState.RUNNING
     if run is not None and run.ended:
         return _ended(run)
-    if seen.master is None or (seen.logs is None and seen.last_app_id is None):
+    if seen.cluster is None or (seen.logs is None and seen.last_app_id is None):
         return ClusterState.UNKNOWN
     if app is not None and app.state == "FAILED":
         return ClusterState.FAILED
@@ -273,17 +273,17 @@ def _firsts(
     return tuple(row) if any((offset or 0) > done.get(p, 0) for p, offset in enumerate(row)) else None
 
 
-def _pool(spec: JobSpec, master: MasterView | None) -> Pool | None:
-    if master is None:
+def _pool(spec: JobSpec, cluster: ClusterView | None) -> Pool | None:
+    if cluster is None:
         return None
-    total = master.slots_total
+    total = cluster.slots_total
     if spec.pool_max_slots is not None:
-        total = max(total or 0, master.slots_used, spec.pool_max_slots)
+        total = max(total or 0, cluster.slots_used, spec.pool_max_slots)
     if total is None:
         return None
     return Pool(
         pool_id=spec.pool_id,
         slots_total=total,
-        slots_used=master.slots_used,
-        workers_alive=master.workers_alive,
+        slots_used=cluster.slots_used,
+        workers_alive=cluster.workers_alive,
     )

@@ -1,4 +1,4 @@
-"""The sources of a round, each with its own time limit: Kafka, the masters, the log directories.
+"""The sources of a round, each with its own time limit: Kafka, the clusters, the log directories.
 
 A source that fails or takes too long answers None, and the snapshots name its parts as missing. The log reports once
 that a source stopped answering, and once that it answers again.
@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from services.collector.checkpoint import checkpoint_offsets
-from services.collector.master import MasterView
 from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
+from services.collector.view import ClusterView
 from services.collector.worker import WorkerThread, WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.remote.files import Files, Place
@@ -59,17 +59,17 @@ class OffsetSource(Protocol):
         """Return the first offsets of topics whose end offsets are given, as far as they are known."""
 
 
-class JobsCluster(Protocol):
+class ClusterAnswer(Protocol):
     """One answer about a cluster: a master's, a ResourceManager's, or that of the API of Kubernetes."""
 
-    def of(self, spec: JobSpec) -> MasterView:
+    def of(self, spec: JobSpec) -> ClusterView:
         """Return what a job sees of it."""
 
 
-class MasterSource(Protocol):
+class ClusterSource(Protocol):
     """Knows the clusters; `clusters.Clusters` is one."""
 
-    async def view(self, place: str) -> JobsCluster:
+    async def view(self, place: str) -> ClusterAnswer:
         """Return the state of the cluster at a place, as `Application.cluster_place` names it."""
 
 
@@ -101,7 +101,7 @@ class Sources:
     settings: CollectorSettings
     clock: Clock
     offsets: OffsetSource
-    masters: MasterSource
+    clusters: ClusterSource
     open_logs: Callable[[Place], LogSource]
     metrics: CollectorMetrics
     files: Files = field(default_factory=Files)
@@ -130,9 +130,9 @@ class Sources:
             firsts = await self.bounded("kafka", "", call(seconds, self.offsets.first_offsets, known))
         return KafkaAnswer(ends, at, firsts or {}, stable)
 
-    async def master(self, place: str) -> JobsCluster | None:
+    async def cluster(self, place: str) -> ClusterAnswer | None:
         """Return the state of the cluster at `place`."""
-        view = asyncio.wait_for(self.masters.view(place), self.settings.master_timeout_seconds)
+        view = asyncio.wait_for(self.clusters.view(place), self.settings.master_timeout_seconds)
         return await self.bounded("master", place, view)
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
@@ -168,7 +168,7 @@ class Sources:
         return result
 
     def keep(self, places: Collection[str]) -> None:
-        """Forget masters and directories that no job has any more: their metrics, and the threads that read there."""
+        """Forget clusters and directories that no job has any more: their metrics, and the threads that read there."""
         for kind, place in [asked for asked in self._asked if asked[1] and asked[1] not in places]:
             self._asked.discard((kind, place))
             self.metrics.source_at.remove(kind, place)

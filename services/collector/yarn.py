@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.collector.master import App, MasterView
+from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.pods import memory_mb
@@ -41,12 +41,12 @@ class YarnView:
     metrics: Object
     scheduler: Object
 
-    def of(self, spec: JobSpec) -> MasterView:
+    def of(self, spec: JobSpec) -> ClusterView:
         """Return what a job in its queue sees."""
         name = spec.application.conf.get(_QUEUE, "default").rpartition(".")[2]
         queue = next((one for one in _queues(self.scheduler) if one.get("queueName") == name), None)
         elsewhere = {str(app["id"]) for app in self.applications if queue is not None and _leaf(app) != name}
-        return MasterView.of_apps(
+        return ClusterView.of_apps(
             (_app(spec, app) for app in self.applications),
             more=self._more(spec, queue),
             workers_alive=int(self.metrics["activeNodes"]),
@@ -118,7 +118,7 @@ class _Seen:
 
 
 def _app(spec: JobSpec, app: Object) -> App:
-    """Return an application as a master would show it; executors of the job that asks have its cores."""
+    """Return an application as any cluster shows it; executors of the job that asks have its cores."""
     cores = spec.application.executor_cores if app["name"] == spec.job_id else _OTHERS_CORES
     state = str(app["state"])
     over = _OVER.get(str(app.get("finalStatus")), "FAILED")

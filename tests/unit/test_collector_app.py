@@ -19,10 +19,11 @@ from typing_extensions import override
 from services.collector import app
 from services.collector.app import build
 from services.collector.delivery import DeliveryQueue
-from services.collector.master import MasterUnreachable, MasterView, parse_state
+from services.collector.master import MasterUnreachable, parse_state
 from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.sources import LogSource
+from services.collector.view import ClusterView
 from tests.support.eventlogs import MASTER, recorded, rolling
 from tests.support.events import job, with_application
 from tests.support.events import snapshot as snapshot_event
@@ -119,9 +120,9 @@ class FakeMaster:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.special: dict[str, Callable[[], Coroutine[Any, Any, MasterView]]] = {}
+        self.special: dict[str, Callable[[], Coroutine[Any, Any, ClusterView]]] = {}
 
-    async def view(self, ui_url: str) -> MasterView:
+    async def view(self, ui_url: str) -> ClusterView:
         """Return the recorded answer, or what the test has set."""
         self.calls.append(ui_url)
         if ui_url in self.special:
@@ -185,7 +186,7 @@ class World:
             publisher=self.publisher,
             jobs=jobs,
             offsets=self.offsets,
-            master=self.master,
+            clusters=self.master,
             logs=logs,
             registry=self.registry,
         )
@@ -384,11 +385,11 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
     """If a master hangs or fails, its jobs lack capacity and state; other jobs are not affected."""
     rolling(tmp_path, recorded()[:-2])
 
-    async def hang() -> MasterView:
+    async def hang() -> ClusterView:
         await asyncio.sleep(20)
         raise AssertionError
 
-    async def fail() -> MasterView:
+    async def fail() -> ClusterView:
         raise MasterUnreachable("http://b: refused")
 
     async def play() -> tuple[float, list[MetricSnapshot]]:
@@ -423,13 +424,13 @@ def test_a_job_that_cannot_be_judged_costs_no_other_job_its_snapshot(
 ) -> None:
     """The jobs of a cluster and a directory are assembled together: what is wrong with one is a gap of its own."""
 
-    class View(MasterView):
-        def of(self, spec: JobSpec) -> MasterView:
+    class View(ClusterView):
+        def of(self, spec: JobSpec) -> ClusterView:
             if spec.job_id == "odd":
                 raise KeyError("availableMB")
             return self
 
-    async def view() -> MasterView:
+    async def view() -> ClusterView:
         state = parse_state(MASTER, "http://m")
         return View(*(getattr(state, each.name) for each in fields(state)))
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from services.collector.clusters import Clusters
-from services.collector.kubernetes import ClusterView, KubernetesClusters, quantity
-from services.collector.master import HttpMaster, MasterView
+from services.collector.kubernetes import KubernetesClusters, KubernetesView, quantity
+from services.collector.master import HttpMaster
 from services.collector.snapshots import SourceAnswers, snapshot
 from services.collector.sources import KafkaAnswer
+from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters
 from tests.support.clusters import on_kubernetes
 from tests.support.events import START, job, with_application
@@ -59,11 +60,11 @@ class Cluster:
         labels = {"spark-role": role, "spark-app-selector": app, "spark-app-name": called}
         self.pod(f"{PODS}/{name}", metadata={"labels": labels, "creationTimestamp": "2026-03-01T12:00:00Z"}, **more)
 
-    def view(self, spec: JobSpec = SPEC) -> MasterView:
+    def view(self, spec: JobSpec = SPEC) -> ClusterView:
         """Return what a job sees."""
         return asyncio.run(self._clusters.view("jobs")).of(spec)
 
-    async def views(self, *namespaces: str) -> list[ClusterView]:
+    async def views(self, *namespaces: str) -> list[KubernetesView]:
         """Return what several namespaces see at the same time."""
         return await asyncio.gather(*(self._clusters.view(each) for each in namespaces))
 
@@ -238,7 +239,7 @@ def test_a_job_without_pods_has_stopped(cluster: Cluster) -> None:
 def test_each_cluster_is_asked_where_it_is(cluster: Cluster) -> None:
     """A place tells the kind of the cluster."""
 
-    async def ask() -> MasterView:
+    async def ask() -> ClusterView:
         clusters = Clusters(HttpMaster(1.0), KubernetesClusters(cluster.server.api, 5.0), YarnClusters(5.0))
         try:
             return (await clusters.view(str(SPEC.application.cluster_place))).of(SPEC)
@@ -273,13 +274,13 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         quantity(text)
 
 
-def _pool_of(view: MasterView, most: int | None) -> tuple[int, int]:
+def _pool_of(view: ClusterView, most: int | None) -> tuple[int, int]:
     """Return the slots of the pool, all and used, of a job whose spec says how many there can be."""
     pool = _snapshot(view, SPEC.model_copy(update={"pool_max_slots": most})).pool
     return pool.slots_total, pool.slots_used
 
 
-def _snapshot(view: MasterView | None, spec: JobSpec = SPEC) -> Any:
+def _snapshot(view: ClusterView | None, spec: JobSpec = SPEC) -> Any:
     """Return the snapshot of a job whose log does not answer."""
     seen = SourceAnswers(
         7, KafkaAnswer(None, START + timedelta(seconds=70), {}), None, view, None if view is None else RUN

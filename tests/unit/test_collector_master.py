@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from services.collector.master import HttpMaster, MasterUnreachable, MasterView, parse_state
+from services.collector.master import HttpMaster, MasterUnreachable, parse_state
+from services.collector.view import ClusterView
 from tests.support.eventlogs import APP_ID, MASTER
 
 
@@ -69,7 +70,7 @@ def test_an_unusable_answer_counts_as_unreachable(answer: bytes, what: str) -> N
         parse_state(answer, "http://m")
 
 
-async def _ask(respond: Callable[[httpx.Request], httpx.Response]) -> MasterView:
+async def _ask(respond: Callable[[httpx.Request], httpx.Response]) -> ClusterView:
     master = HttpMaster(1.0)
     await master.close()
     master._client = httpx.AsyncClient(transport=httpx.MockTransport(respond), timeout=1.0)

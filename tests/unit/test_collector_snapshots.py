@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.collector.master import App, MasterView
 from services.collector.offsets import TopicOffsets
 from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
 from services.collector.sources import KafkaAnswer
+from services.collector.view import App, ClusterView
 from tests.support.events import job, with_application
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import (
@@ -76,9 +76,9 @@ def app(app_id: str = "app-1", *, name: str = "rates", state: str = "RUNNING", c
     return App.model_validate({"id": app_id, "name": name, "cores": cores, "state": state, "starttime": millis})
 
 
-def master(*active: App, completed: tuple[App, ...] = ()) -> MasterView:
+def master(*active: App, completed: tuple[App, ...] = ()) -> ClusterView:
     """Return a cluster of 12 slots."""
-    return MasterView(
+    return ClusterView(
         slots_total=12,
         slots_used=sum(each.cores for each in active),
         workers_alive=2,
@@ -99,7 +99,7 @@ def made(
     ends: TopicOffsets | None = ENDS,
     firsts: TopicOffsets | None = None,
     reading: JobReading | None = None,
-    view: MasterView | None = None,
+    view: ClusterView | None = None,
     last_app_id: str | None = None,
     checkpoint: PartitionOffsets | None = None,
     others: frozenset[str] = frozenset(),

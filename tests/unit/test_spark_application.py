@@ -15,7 +15,7 @@ from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.backends.spark_application import spark_application
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
-from services.collector.kubernetes import ClusterView
+from services.collector.kubernetes import KubernetesView
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
@@ -247,7 +247,7 @@ def test_the_collector_knows_the_job(server: FakeKubernetes) -> None:
         )
         for role in ("driver", "executor")
     ]
-    assert ClusterView(pods, None).of(SPEC).active_by_name["rates"].cores == 1
+    assert KubernetesView(pods, None).of(SPEC).active_by_name["rates"].cores == 1
 
 
 def test_old_objects_are_removed(server: FakeKubernetes) -> None:

@@ -18,7 +18,8 @@ from services.actuator.backends import BackendRefused, BackendUnreachable, Drive
 from services.actuator.backends.yarn import Yarn, launcher_code
 from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters
-from services.collector.master import HttpMaster, MasterView
+from services.collector.master import HttpMaster
+from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters, YarnView
 from tests.support.events import job
 from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
@@ -127,8 +128,8 @@ def test_a_job_on_yarn_needs_its_resource_manager() -> None:
             JobSpec.model_validate({**SPEC.model_dump(exclude_none=True), "application": {**application, **change}})
 
 
-def _view(manager: FakeResourceManager, spec: JobSpec = SPEC) -> MasterView:
-    async def ask() -> MasterView:
+def _view(manager: FakeResourceManager, spec: JobSpec = SPEC) -> ClusterView:
+    async def ask() -> ClusterView:
         clusters = Clusters(HttpMaster(5.0), KubernetesClusters(Api(), 5.0), YarnClusters(5.0, manager.client))
         try:
             return (await clusters.view(str(spec.application.cluster_place))).of(spec)

@@ -14,7 +14,7 @@ import pytest
 from bench.counting import CountingJob
 from services.actuator.backends import BackendRefused, DriverState, Submission
 from services.actuator.backends.yarn import Yarn
-from services.collector.master import MasterView
+from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters
 from tests.support.wait import wait_until
 from tests.yarn.conftest import CORES, MEMORY_MB, YarnInfo, environment, spark_conf
@@ -45,10 +45,10 @@ class YarnJob(CountingJob):
         super().__init__(folder, self.backend, most=CORES, **(settings | application))
         self._epoch = next(_EPOCHS)
 
-    def seen(self) -> MasterView:
+    def seen(self) -> ClusterView:
         """Return what the collector sees."""
 
-        async def ask() -> MasterView:
+        async def ask() -> ClusterView:
             clusters = YarnClusters(10.0)
             try:
                 return (await clusters.view(self._yarn.url)).of(self.spec)
