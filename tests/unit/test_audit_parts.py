@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,10 @@ from tidegate.replay.audit.checks import AuditCheck, BadCheck, Hop, Severity, al
 from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
 from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
 from tidegate.replay.audit.page import render_page
+from tidegate.replay.audit.records import of_recording
 from tidegate.replay.audit.report import as_json, details, rows, verdict
 from tidegate.replay.audit.run import AuditFinding, AuditResult, CannotAudit, CheckOutcome, CheckStatus, audit
+from tidegate.replay.files import BadRecording, RecordingManifest, TopicFile, write_manifest
 
 TEXT = """-- title: Sizes fit
 -- hop: operators
@@ -141,6 +144,14 @@ def audited(*outcomes: CheckOutcome) -> AuditResult:
 
 FORGED = AuditFinding(True, "rates", "decisions, partition 0, offset 3", START, "<script>alert(1)</script>", "a size")
 GONE = AuditFinding(False, "rates", "", None, "the log is gone", "a log")
+
+
+def test_a_recording_without_any_of_its_files_is_refused(tmp_path: Path) -> None:
+    """Of one that lacks some, the others are audited; here there is nothing to audit."""
+    entry = TopicFile(topic="jobs", file="jobs.ndjson", records=1, bytes=1, sha256="0" * 64)
+    write_manifest(tmp_path, RecordingManifest(topic_prefix="tidegate.", recorded_at=START, files=(entry,)))
+    with pytest.raises(BadRecording, match="none of the files"):
+        of_recording(None, tmp_path)
 
 
 def test_an_older_spark_is_named_with_the_remedy() -> None:

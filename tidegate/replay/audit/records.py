@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidegate.archive.read import read_archive
 from tidegate.archive.store import is_archive, load
 from tidegate.events.topics import TOPICS
-from tidegate.replay.files import TopicFile, damaged, read_manifest
+from tidegate.replay.files import BadRecording, TopicFile, damaged, read_manifest
 from tidegate.replay.source import read_topics
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def of_recording(spark: SparkSession, directory: Path) -> AuditRecords:
     manifest = read_manifest(directory)
     harm = {line.partition(": ")[0]: line for line in damaged(directory, manifest)}
     frames = [_of_file(spark, directory, entry) for entry in manifest.files if (directory / entry.file).is_file()]
+    if not frames:
+        raise BadRecording(f"{directory} holds none of the files that its manifest lists")
     frame = frames[0]
     for more in frames[1:]:
         frame = frame.unionByName(more)
