@@ -9,14 +9,12 @@ from itertools import pairwise
 from tidegate.backtest.delays import mean_delays, quantile
 from tidegate.engine.plan import Policies
 from tidegate.events.job import JobSpec
-from tidegate.lab.bill import monthly_bill
+from tidegate.lab.bill import MONTH_SECONDS, monthly_bill
 from tidegate.lab.score import score
 from tidegate.lab.simulate import EngineDecider, JobRecording, Scenario, TopicPlan, play, simulate
 from tidegate.lab.tunings import DEFAULTS, Tuning
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
-
-MONTH_HOURS = 365.25 * 24 / 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class Result:
     @property
     def slot_hours_a_month(self) -> float:
         """Slot-hours of a month like it."""
-        return self.slot_seconds / self.seconds * MONTH_HOURS
+        return self.slot_seconds / self.seconds * (MONTH_SECONDS / 3600)
 
 
 def result_of(recording: JobRecording, replica: Replica, window: float) -> Result:

@@ -27,6 +27,8 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.replay.difference import Difference, first_difference, shown
 
+NEW_STATE = to_wire(JobState.new())
+"""In the keyframe of a job whose state the decider had lost, or never had."""
 CANDIDATES = 4
 """Most states kept for a decision that appears several times."""
 
@@ -158,7 +160,7 @@ class JobVerifier:
         """Make the decision again and compare; return why if that is impossible."""
         frame = recorded.keyframe
         states = self._before
-        if frame is not None and (not states or frame.state == _NEW):
+        if frame is not None and (not states or frame.state == NEW_STATE):
             # Trust the first keyframe, the first one after a gap, and one with an empty state.
             self._tally.state_resets += int(bool(states) and states != [JobState.new()])
             states = self._before = [from_wire(frame.state)]
@@ -230,9 +232,6 @@ class JobVerifier:
             sequence, identity = (recorded.sequence, recorded.decision_id) if recorded else (self._sequence, "?")
             gap = f"the snapshot of sequence {self._gap} before it has no decision" if self._gap is not None else ""
             self._tally.first = Difference(self._tally.job_id, sequence, identity, place, path, was, made, gap)
-
-
-_NEW = to_wire(JobState.new())
 
 
 def _identity(recorded: _RecordedDecision) -> tuple[str, str, str] | None:

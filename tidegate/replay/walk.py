@@ -16,7 +16,7 @@ from tidegate.engine.decide import AlreadyDecided
 from tidegate.engine.engine import Engine
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import UnknownPolicy
-from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.state import JobState, from_wire
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec
@@ -27,9 +27,8 @@ from tidegate.fleet.changes import result_in_words
 from tidegate.replay.difference import first_difference
 from tidegate.replay.files import read
 from tidegate.replay.schedule import Departure, readable
+from tidegate.replay.verify import NEW_STATE
 from tidegate.terminal import figure, size
-
-_NEW = to_wire(JobState.new())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Walk:
         frame = recorded.keyframe
         if frame is not None:
             self._specs[snapshot.job_id, recorded.spec_version] = frame.spec
-            if snapshot.job_id not in self._states or frame.state == _NEW:
+            if snapshot.job_id not in self._states or frame.state == NEW_STATE:
                 self._states[snapshot.job_id] = from_wire(frame.state)
         state, spec = self._states.get(snapshot.job_id), self._specs.get((snapshot.job_id, recorded.spec_version))
         if state is None or spec is None:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from tidegate.engine.engine import Engine
-from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.state import JobState, from_wire
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
@@ -20,11 +20,10 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
+from tidegate.replay.verify import NEW_STATE
 
 EVENTS = (MetricSnapshot, ScalingCommand, ActionResult, Decision)
 """The events of a job that are needed here."""
-
-_NEW = to_wire(JobState.new())
 
 
 class CannotTry(ValueError):
@@ -114,7 +113,7 @@ def moments_of(recorded: RecordedJob) -> Moments:
         elif spec is None or snapshot is None or (not found and frame is None):
             without += 1
         else:
-            starts = frame is not None and (not found or frame.state == _NEW)
+            starts = frame is not None and (not found or frame.state == NEW_STATE)
             found.append(Moment(snapshot, decision, spec, frame.state if frame is not None and starts else None))
     if not found:
         raise CannotTry(
