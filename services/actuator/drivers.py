@@ -153,7 +153,7 @@ class JobDrivers:
             if facts is not None:
                 if not isinstance(facts.get("submission_id"), str):
                     raise ControlError(f"{self.control.place}: running-{token}.json does not say who runs: {facts}")
-                found.append({**facts, "epoch": token.epoch, "run": token.run})
+                found.append({**facts, **token._asdict()})
         return found
 
     def _is_gone(self, driver: LiveDriver) -> bool:

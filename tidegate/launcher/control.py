@@ -55,7 +55,10 @@ _RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
 
 
 class Token(NamedTuple):
-    """A run of a job. Tokens of one job are ordered: the greater one is the newer run."""
+    """A run of a job. Tokens of one job are ordered: the greater one is the newer run.
+
+    The control files have its fields under their names here.
+    """
 
     epoch: int
     run: int = 1
@@ -128,8 +131,7 @@ class Control:
         seen = self._claims_seen()
         newest = self.newest_claim()
         if newest is None or newest[0] < token:
-            data = {"epoch": token.epoch, "run": token.run, "owner": owner}
-            return self._store.swap(seen, "fence", json.dumps(data))
+            return self._store.swap(seen, "fence", json.dumps({**token._asdict(), "owner": owner}))
         return self.fence() == (token, owner) == newest
 
     def size_order(self) -> SizeOrder | None:
@@ -148,8 +150,7 @@ class Control:
         newest = self.newest_claim()
         if newest is None or newest[0] < order.token:
             data = {
-                "epoch": order.token.epoch,
-                "run": order.token.run,
+                **order.token._asdict(),
                 "owner": order.owner,
                 "for_epoch": order.for_run.epoch,
                 "for_run": order.for_run.run,
@@ -182,15 +183,8 @@ class Control:
         """Ask every run older than `token` to stop at a batch boundary within the deadline."""
         marker = self.stop_marker()
         if marker is None or marker[0] < token:
-            self._write(
-                "stop",
-                {
-                    "epoch": token.epoch,
-                    "run": token.run,
-                    "command_id": command_id,
-                    "deadline_seconds": deadline_seconds,
-                },
-            )
+            data = {**token._asdict(), "command_id": command_id, "deadline_seconds": deadline_seconds}
+            self._write("stop", data)
 
     def hold(self) -> HandoverOrder | None:
         """Return the newest order to pause, or None."""
@@ -285,15 +279,8 @@ class Control:
         """Write an order unless a newer one is there."""
         known = self._order(name)
         if known is None or known.token < order.token:
-            self._write(
-                name,
-                {
-                    "epoch": order.token.epoch,
-                    "run": order.token.run,
-                    "submission_id": order.submission_id,
-                    "deadline_seconds": order.deadline_seconds,
-                },
-            )
+            data = {"submission_id": order.submission_id, "deadline_seconds": order.deadline_seconds}
+            self._write(name, {**order.token._asdict(), **data})
 
     def _token_of(self, name: str, data: dict[str, Any]) -> Token:
         place = self._place_of(name)

@@ -28,8 +28,7 @@ class RunFacts:
         told, driver = os.environ.get(SUBMISSION_ID), _DRIVER_DIR.search(str(Path.cwd()))
         self._facts: dict[str, Any] = {
             "submission_id": told or (driver[0] if driver else _process_id(os.getppid())),
-            "epoch": token.epoch,
-            "run": token.run,
+            **token._asdict(),
             "parallelism": parallelism,
             **({"hands_over": True} if hands_over else {}),
             "pid": os.getpid(),
@@ -53,7 +52,7 @@ class RunFacts:
         """Go on as a newer run."""
         with self._lock:
             known = {name: fact for name, fact in self._facts.items() if name != "idle_at"}
-            known |= {"epoch": token.epoch, "run": token.run}
+            known |= token._asdict()
             self._control.write_running(token, known)
             self._facts, self.token = known, token
 

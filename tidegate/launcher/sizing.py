@@ -148,8 +148,7 @@ class _Change:
         self._batches: dict[str, int] = {}
         self._written: dict[str, Any] = {}
         self._facts: dict[str, Any] = {
-            "epoch": order.token.epoch,
-            "run": order.token.run,
+            **order.token._asdict(),
             "parallelism": order.parallelism,
             "obeyed_at": utc_now(),
         }
