@@ -15,8 +15,9 @@ from tidegate.archive.prove import prove, sign_heads
 from tidegate.archive.store import load
 from tidegate.events.topics import TOPICS
 from tidegate.replay.source import start_session
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import ensure_topics
 
 JOBS, PER_JOB, REPEATED = 20, 500, 5
 """Jobs, snapshots and decisions of each that are made, and how often each is published: 100,000 records."""

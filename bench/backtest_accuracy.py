@@ -29,7 +29,7 @@ from tidegate.backtest.trial import part
 from tidegate.client import received
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.stack import StackInfo
 from tidegate.stack.class_data import light_jvm
 from tidegate.stack.processes import inherited

@@ -23,7 +23,7 @@ from tidegate.client import received
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import Phase
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 
 JOBS = ("parsed", "joined", "scored", "stored")
 PARTITIONS = 8

@@ -27,7 +27,9 @@ from tidegate.events.envelope import decode
 from tidegate.events.job import Scaling
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, Pool, SourceOffsets, snapshot_id
 from tidegate.events.topics import COMMANDS, DECISIONS, SNAPSHOTS
-from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import ensure_topics
 from tidegate.stack import StackInfo
 
 ROUNDS = 3

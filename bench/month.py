@@ -45,8 +45,9 @@ from tidegate.replay.audit.records import of_directory
 from tidegate.replay.audit.run import CheckStatus, audit
 from tidegate.replay.recompute import verify
 from tidegate.replay.source import start_session
-from tidegate.runtime.kafka import Publisher, create_topics
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import create_topics
 from tidegate.stack import StackInfo
 from tidegate.twin.load import Load
 from tidegate.twin.world import EPOCH

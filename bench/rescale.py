@@ -27,7 +27,8 @@ from services.actuator.settings import ActuatorSettings
 from tidegate.client import ClientSettings
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.remote.files import Place
-from tidegate.runtime.kafka import Publisher, create_topics, ensure_topics
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.stack import StackInfo
 

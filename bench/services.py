@@ -18,7 +18,7 @@ from tidegate.client import ClientSettings, received
 from tidegate.events.decision import Decision
 from tidegate.events.job import Application
 from tidegate.events.result import ActionResult
-from tidegate.runtime.kafka import create_topics, ensure_topics
+from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.stack import StackInfo
 from tidegate.stack.processes import inherited
 

@@ -29,7 +29,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 
 ROUNDS = 3
 INTERVAL_SECONDS = 2

@@ -25,7 +25,7 @@ from tidegate import interrupts
 from tidegate.client import ClientSettings
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import Files, Place, RemotePath
-from tidegate.runtime.kafka import create_topics, ensure_topics
+from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.stack import StackError, StackInfo, down, up
 from tidegate.stack.class_data import light_conf, light_jvm
 from tidegate.stack.ports import free_ports

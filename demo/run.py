@@ -25,7 +25,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.job import SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.way import ALL_WAYS, Way
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.stack import StackInfo
 
 T = TypeVar("T")

@@ -32,8 +32,8 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
+from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import TopicReader, headers_of
 from tidegate.runtime.settings import RedisSettings, ServiceSettings
 
 W = TypeVar("W", bound=Wire)

@@ -12,7 +12,7 @@ from datetime import datetime
 from tidegate.events.job import JobSpec, ManualScale, Mode, SpecChange
 from tidegate.events.topics import JOBS
 from tidegate.installed import engine
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 
 OF_ONE_VERSION = {"version", "change"}

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
 

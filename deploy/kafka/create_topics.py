@@ -12,10 +12,10 @@ import sys
 
 from confluent_kafka import KafkaException
 
-from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, ensure_topics
 from tidegate.runtime.logs import configure
 from tidegate.runtime.service import WRONG_SET_UP, read_settings
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
 
 log = logging.getLogger("topics")
 

@@ -23,11 +23,13 @@ from tidegate.events.wire import Wire
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import Files
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.consumer import group_consumer
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher, check_topics, group_consumer
 from tidegate.runtime.metrics import ACTUATOR, new_registry
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import check_topics
 from tidegate.runtime.tracer import tracer
 
 

@@ -33,11 +33,11 @@ from tidegate.events.result import ActionResult
 from tidegate.events.topics import COMMANDS, RESULTS
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.consumer import TopicReader, headers_of, record_of
 from tidegate.runtime.dead_letters import DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.dependencies import Dependencies
 from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import TopicReader, headers_of, record_of
 
 log = logging.getLogger(__name__)
 

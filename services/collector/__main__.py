@@ -17,9 +17,10 @@ from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher, check_topics
 from tidegate.runtime.metrics import COLLECTOR, new_registry
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.service import run_service
+from tidegate.runtime.topics import check_topics
 
 
 async def serve(settings: CollectorSettings) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class BulkPublisher(Protocol):
-    """Publishes events in bulk; `tidegate.runtime.kafka.Publisher` is one."""
+    """Publishes events in bulk; `tidegate.runtime.publisher.Publisher` is one."""
 
     def send(self, event: Wire, *, key: bytes | None = None) -> None:
         """Queue one event."""

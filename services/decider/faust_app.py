@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.settings import DeciderSettings
-from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, create_topics
+from tidegate.runtime.topics import TopicsDoNotFit, check_topics, create_topics
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 BUFFERED = 64

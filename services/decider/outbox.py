@@ -18,8 +18,8 @@ from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, encode
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Wire
+from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.dead_letters import without_bytes
-from tidegate.runtime.kafka import TopicReader
 from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 

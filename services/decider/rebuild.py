@@ -16,7 +16,7 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.result import ActionResult
 from tidegate.events.topics import COMMANDS, RESULTS
-from tidegate.runtime.kafka import TopicReader, headers_of
+from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.settings import ServiceSettings
 
 E = TypeVar("E", ScalingCommand, ActionResult)

@@ -19,7 +19,7 @@ from tidegate.installed import engine
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)

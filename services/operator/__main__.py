@@ -16,9 +16,9 @@ from tidegate.launcher.kubernetes import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
-from tidegate.runtime.kafka import check_topics
 from tidegate.runtime.metrics import new_registry
 from tidegate.runtime.service import run_service
+from tidegate.runtime.topics import check_topics
 
 
 def run(settings: OperatorSettings) -> int:

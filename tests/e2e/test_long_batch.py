@@ -25,7 +25,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.sparklog.event_log import ApplicationLog
 
 RECORD_MS = 75.0

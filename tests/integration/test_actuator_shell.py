@@ -35,7 +35,9 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from tidegate.launcher.control import Control, Token
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import ensure_topics
 
 
 class IdleCluster:

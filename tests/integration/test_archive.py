@@ -34,8 +34,9 @@ from tidegate.replay.export import export
 from tidegate.replay.files import KafkaRecord, read
 from tidegate.replay.recompute import recompute
 from tidegate.replay.record import record
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import ensure_topics
 
 pytestmark = pytest.mark.timeout(300)
 DAY = 86_400_000

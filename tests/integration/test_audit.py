@@ -23,8 +23,9 @@ from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import of_recording
 from tidegate.replay.audit.report import as_json, details
 from tidegate.replay.audit.run import AuditResult, CannotAudit, CheckStatus, audit
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import ensure_topics
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -32,7 +32,9 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
 from tidegate.replay.rebase import moved_snapshot
-from tidegate.runtime.kafka import Publisher, TopicReader, ensure_topics
+from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import ensure_topics
 
 SPEC = job(min_parallelism=2, max_parallelism=8)
 
@@ -220,7 +222,7 @@ def test_a_reader_loses_no_record_written_while_it_opens(cli: Cli, monkeypatch: 
             cli.publish(DECISIONS[0])
             super().assign(partitions)
 
-    monkeypatch.setattr("tidegate.runtime.kafka.Consumer", SlowConsumer)
+    monkeypatch.setattr("tidegate.runtime.consumer.Consumer", SlowConsumer)
     topic = cli.settings.topic_prefix + "decisions"
     with closing(TopicReader(cli.settings, [topic], since=datetime.now(UTC))) as reader:
         assert len(list(reader.read_to_end())) == 1
@@ -236,7 +238,7 @@ def test_a_reader_waits_for_leaders_that_are_still_being_made(cli: Cli, monkeypa
                 raise KafkaException(KafkaError(refused.pop()))
             return cast("tuple[int, int]", super().get_watermark_offsets(partition, **options))
 
-    monkeypatch.setattr("tidegate.runtime.kafka.Consumer", EarlyConsumer)
+    monkeypatch.setattr("tidegate.runtime.consumer.Consumer", EarlyConsumer)
     cli.publish(DECISIONS[0])
     topic = cli.settings.topic_prefix + "decisions"
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
@@ -252,7 +254,7 @@ def test_a_reader_says_what_the_broker_refuses_for_good(cli: Cli, monkeypatch: p
         def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    monkeypatch.setattr("tidegate.runtime.kafka.Consumer", RefusedConsumer)
+    monkeypatch.setattr("tidegate.runtime.consumer.Consumer", RefusedConsumer)
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         TopicReader(cli.settings, [cli.settings.topic_prefix + "decisions"], since=datetime.now(UTC))
 

@@ -23,8 +23,10 @@ from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.topics import SNAPSHOTS
-from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
+from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import create_topics, ensure_topics
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "deploy" / "examples" / "rates.py"

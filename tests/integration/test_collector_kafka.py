@@ -14,7 +14,7 @@ from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from tests.support.provider import StackProvider
 from tests.support.wait import wait_until
-from tidegate.runtime.kafka import create_topics
+from tidegate.runtime.topics import create_topics
 
 
 class Topics:

@@ -20,7 +20,7 @@ __all__ = ["rig"]
 
 KILLED_BEFORE_SEND = """
 import asyncio, os, signal
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from services.collector import __main__ as program
 from services.collector.settings import CollectorSettings
 

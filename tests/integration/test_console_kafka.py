@@ -25,7 +25,8 @@ from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Mode
 from tidegate.fleet.feed import Feed, decision_on, results_of
 from tidegate.lab.simulate import JobRecording
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import ensure_topics
 from tidegate.whatif.topics import received_job
 
 ADA = "ada-operates-this-fleet"

@@ -24,7 +24,7 @@ from tidegate.events.envelope import encode, value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.runtime.kafka import TopicReader
+from tidegate.runtime.consumer import TopicReader
 from tidegate.stack.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)

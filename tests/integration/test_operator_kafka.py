@@ -20,7 +20,8 @@ from tidegate.client import ClientSettings, current_specs
 from tidegate.fleet.feed import Feed
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import ensure_topics
 
 
 @pytest.fixture

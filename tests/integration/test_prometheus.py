@@ -34,8 +34,8 @@ from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, SourceOffsets, StateOperator, snapshot_id
 from tidegate.events.topics import SNAPSHOTS
 from tidegate.events.way import Way
-from tidegate.runtime.kafka import ensure_topics
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import ensure_topics
 from tidegate.stack.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)

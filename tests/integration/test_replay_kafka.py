@@ -26,8 +26,9 @@ from tidegate.replay.files import read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
 from tidegate.replay.record import CannotRecord, record
-from tidegate.runtime.kafka import Publisher, ensure_topics, kept_ms
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import ensure_topics, kept_ms
 
 COUNT = 130
 DAY_MS = 86_400_000

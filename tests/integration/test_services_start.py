@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.support.wait import wait_until
 from tidegate.events.topics import RESULTS
-from tidegate.runtime.kafka import TopicsDoNotFit, check_topics, ensure_topics
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,8 +19,9 @@ from tests.support.engine import step
 from tests.support.events import job, observed, snapshot, steady
 from tidegate.engine.state import JobState
 from tidegate.events.envelope import value_of
-from tidegate.runtime.kafka import Publisher, ensure_topics
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import ensure_topics
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = Path(pydantic.__file__).parents[1]

@@ -38,8 +38,10 @@ from tidegate.events.topics import RESULTS
 from tidegate.events.wire import Wire
 from tidegate.launcher.control import Control, Token
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
+from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.logs import configure
+from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.stack import StackInfo
 
 ROOT = Path(__file__).resolve().parents[2]

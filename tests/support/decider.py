@@ -25,8 +25,10 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
-from tidegate.runtime.kafka import Publisher, TopicReader, create_topics, ensure_topics
+from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import create_topics, ensure_topics
 
 ROOT = Path(__file__).parents[2]
 W = TypeVar("W", bound=Wire)

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from services.decider.outbox import AwaitedProducer
 from tests.support.events import job
-from tidegate.runtime.kafka import Publisher
 from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 
 FATAL = KafkaException(KafkaError(KafkaError._FATAL, "out of order sequence number", fatal=True))

@@ -22,10 +22,10 @@ from tests.support.fake_world import FakeWorld
 from tests.unit.test_decider_handler import Bench, overloaded
 from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters
-from tidegate.runtime.kafka import TopicsDoNotFit
 from tidegate.runtime.logs import about, configure
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import TopicsDoNotFit
 
 ROOT = Path(__file__).resolve().parents[2]
 

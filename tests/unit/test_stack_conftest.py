@@ -19,7 +19,7 @@ def test_quiet(): logging.getLogger("tidegate.engine.decide").warning("only a wa
 def test_foreign(): logging.getLogger("aiokafka").error("not ours")
 def test_loud(): logging.getLogger("tidegate.engine.decide").error("the flux ran out")
 @pytest.mark.expects_errors("this test breaks it on purpose")
-def test_loud_on_purpose(): logging.getLogger("tidegate.runtime.kafka").error("broken")
+def test_loud_on_purpose(): logging.getLogger("tidegate.runtime.consumer").error("broken")
 @pytest.mark.expects_errors
 def test_without_reason(): pass
 """

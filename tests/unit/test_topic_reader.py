@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.runtime import kafka
-from tidegate.runtime.kafka import TopicReader
+from tidegate.runtime import consumer
+from tidegate.runtime.consumer import TopicReader
 
 
 class _Clock:
@@ -32,7 +32,7 @@ def _reader(monkeypatch: pytest.MonkeyPatch, answers: list[Any], seconds_each: f
             reader._unread.clear()
         return answer
 
-    monkeypatch.setattr(kafka, "time", clock)
+    monkeypatch.setattr(consumer, "time", clock)
     monkeypatch.setattr(reader, "poll", poll)
     return reader
 

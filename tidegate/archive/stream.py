@@ -20,8 +20,9 @@ from tidegate.archive.manifest import ArchivedAlready, Gap, Manifest
 from tidegate.archive.read import location
 from tidegate.events.topics import TOPICS
 from tidegate.interrupts import check, uninterrupted
-from tidegate.runtime.kafka import check_topics, offset_ranges
+from tidegate.runtime.consumer import offset_ranges
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import check_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

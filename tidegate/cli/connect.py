@@ -13,7 +13,7 @@ import typer
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings, check_reachable, current_specs
 from tidegate.events.job import JobSpec
-from tidegate.runtime.kafka import ensure_topics
+from tidegate.runtime.topics import ensure_topics
 from tidegate.stack import StackError, StackInfo
 from tidegate.stack.info import info_path
 from tidegate.stack.stack import DEFAULT_WORK_DIR

@@ -23,8 +23,8 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.fleet.warnings import in_words
 from tidegate.remote.files import Files
-from tidegate.runtime.kafka import check_topics, ensure_topics
 from tidegate.runtime.settings import without_login
+from tidegate.runtime.topics import check_topics, ensure_topics
 from tidegate.stack import StackError, StackInfo, status
 from tidegate.stack.jars import (
     KAFKA,

@@ -28,8 +28,8 @@ from tidegate.replay.publish import TooOld
 from tidegate.replay.recompute import CannotRecompute
 from tidegate.replay.record import CannotRecord
 from tidegate.replay.source import NoSpark
-from tidegate.runtime.kafka import TopicsDoNotFit
 from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.topics import TopicsDoNotFit
 from tidegate.stack import StackError
 from tidegate.terminal import stderr
 from tidegate.twin.load import BadLoad

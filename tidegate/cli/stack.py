@@ -9,7 +9,7 @@ import typer
 from tidegate.cli.connect import StackDir, stack_dir
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings
-from tidegate.runtime.kafka import ensure_topics
+from tidegate.runtime.topics import ensure_topics
 from tidegate.stack import StackInfo
 from tidegate.stack import down as stop_stack
 from tidegate.stack import status as stack_status

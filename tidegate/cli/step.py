@@ -22,7 +22,7 @@ from tidegate.installed import engine
 from tidegate.replay.publish import Move, Sender, check_kept, mover
 from tidegate.replay.schedule import Departure, schedule
 from tidegate.replay.walk import Walk, WalkedEvent, details, heading
-from tidegate.runtime.kafka import Publisher
+from tidegate.runtime.publisher import Publisher
 from tidegate.terminal import stderr, stdout
 
 HELP = "Enter or space: next event · n: next decision · j: next event of this job · q: quit"

@@ -17,8 +17,8 @@ from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS
 from tidegate.events.wire import Wire
 from tidegate.fleet.fleet import Fleet
+from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.kafka import TopicReader, headers_of
 from tidegate.runtime.settings import ServiceSettings
 
 FOLLOWED = (DECISIONS, RESULTS)

@@ -21,8 +21,9 @@ from tidegate.events.topics import COMMANDS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.replay.files import BadRecording, read
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec, shift_to_now
 from tidegate.replay.schedule import Departure, Republished, readable, schedule
-from tidegate.runtime.kafka import Publisher, kept_ms
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import kept_ms
 
 FLUSH_SECONDS = 1.0
 """How often to wait for the broker's acknowledgements."""

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import MANIFEST, KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
-from tidegate.runtime.kafka import TopicReader, headers_of, offset_ranges
+from tidegate.runtime.consumer import TopicReader, headers_of, offset_ranges
 from tidegate.runtime.settings import ServiceSettings
 
 OnProgress = Callable[[str, int, int], None]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.job import JobSpec
 from tidegate.events.topics import JOBS
+from tidegate.runtime.consumer import TopicReader, record_of
 from tidegate.runtime.dead_letters import ConsumedRecord
-from tidegate.runtime.kafka import TopicReader, record_of
 from tidegate.runtime.logs import about
 from tidegate.runtime.settings import ServiceSettings
 

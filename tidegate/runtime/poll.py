@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidegate.runtime.clock import Clock
+from tidegate.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
@@ -36,3 +36,9 @@ def poll_until(
             if value or clock.monotonic() > deadline:
                 return value
         wait(every)
+
+
+def retry(action: Callable[[], T], error: type[Exception], *, timeout_seconds: float = 30.0, every: float = 0.0) -> T:
+    """Return what `action` returns; repeat it while it raises `error`, and raise that after the timeout."""
+    clock = SystemClock()
+    return poll_until(action, clock.monotonic() + timeout_seconds, every, clock, retry_on=(error,))

@@ -1,4 +1,8 @@
-"""The one Kafka producer under everything that publishes: its settings, its delivery reports, its errors."""
+"""The one Kafka producer under everything that publishes: its settings, its delivery reports, its errors.
+
+It is idempotent and uses Java's murmur2 partitioner, as Faust and Spark do: librdkafka's own picks another partition
+for the same key.
+"""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from tidegate.runtime.dead_letters import TooManyDeadLetters
-from tidegate.runtime.kafka import TopicsDoNotFit
 from tidegate.runtime.logs import configure, log_stopped
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import TopicsDoNotFit
 
 S = TypeVar("S", bound=ServiceSettings)
 

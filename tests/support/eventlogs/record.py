@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.eventlogs import VERSIONS
-from tidegate.runtime.kafka import create_topics
+from tidegate.runtime.topics import create_topics
 from tidegate.stack import StackInfo, down, up
 from tidegate.stack.jars import spark_home, spark_version
 

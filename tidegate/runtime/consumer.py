@@ -1,0 +1,203 @@
+"""Reading topics: in a group, or a whole topic from its beginning to its end.
+
+Two of librdkafka's defaults lose events, and are changed here and nowhere else: consumer groups start at the earliest
+offset, and only the caller stores offsets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from operator import methodcaller
+from typing import Any, TypeVar, cast
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tidegate.events.envelope import Headers
+from tidegate.runtime.dead_letters import ConsumedRecord
+from tidegate.runtime.poll import retry
+from tidegate.runtime.settings import ServiceSettings
+
+T = TypeVar("T")
+
+
+def group_consumer(settings: ServiceSettings, group: str, **overrides: Any) -> Consumer:
+    """Return a consumer that skips nothing: new groups start at the earliest offset, the caller stores offsets."""
+    return Consumer(
+        {
+            **settings.kafka(),
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.offset.store": False,
+            "enable.auto.commit": True,
+            "auto.commit.interval.ms": 1000,
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": 3_000,
+            "partition.assignment.strategy": "cooperative-sticky",
+            **overrides,
+        }
+    )
+
+
+_headers = methodcaller("headers")
+
+
+def record_of(message: Message) -> ConsumedRecord:
+    """Return a consumed message as a plain value."""
+    return ConsumedRecord(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        tuple(headers_of(message) or ()),
+    )
+
+
+def headers_of(message: Message) -> Headers | None:
+    """Return a record's headers, or None if a header's name is not UTF-8.
+
+    For such a record the client returns a broken list with a pending error. A call from C turns that error into a
+    SystemError at once; otherwise it would crash the process later.
+    """
+    try:
+        return cast("Headers | None", _headers(message))
+    except SystemError:
+        message.set_headers([])
+        return None
+
+
+_NOT_LED_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class _NotLedYet(KafkaException):  # type: ignore[misc]
+    """A partition's leader is being made or replaced: unlike fetches, requests for offsets are not repeated."""
+
+
+def _once_led(question: Callable[[], T], *, timeout_seconds: float, every: float) -> T:
+    """Return the answer of the partitions' leaders; ask again while they are being made or replaced."""
+
+    def ask() -> T:
+        try:
+            return question()
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_LED_YET:
+                raise _NotLedYet(*error.args) from error
+            raise
+
+    return retry(ask, _NotLedYet, timeout_seconds=timeout_seconds, every=every)
+
+
+class TopicReader:
+    """Reads whole topics without a group: each partition from its beginning (or an instant), then new records."""
+
+    def __init__(self, settings: ServiceSettings, topics: Sequence[str], *, since: datetime | None = None) -> None:
+        self._consumer = Consumer(
+            {
+                **settings.kafka(),
+                "group.id": "tidegate-reader",  # required, but never joined: partitions are assigned by hand
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 100,  # only an empty fetch shows the end of a topic, so do not wait long for it
+                "auto.offset.reset": "earliest",
+            }
+        )
+        partitions = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in self._partitions(t)]
+        if since is not None:
+            asked, at = partitions, int(since.timestamp() * 1000)
+            partitions = _once_led(lambda: self._first_at(at, asked), timeout_seconds=30.0, every=0.1)
+        self._unread = {(p.topic, p.partition) for p in partitions}
+        self._consumer.assign(partitions)
+
+    def _partitions(self, topic: str) -> Iterable[int]:
+        found = self._consumer.list_topics(topic, timeout=30).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return list(found.partitions)
+
+    def _first_at(self, milliseconds: int, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return each partition with the offset of its first record at or after an instant, or with its end."""
+        ends = {(p.topic, p.partition): self._consumer.get_watermark_offsets(p, timeout=30)[1] for p in partitions}
+        asked = [TopicPartition(p.topic, p.partition, milliseconds) for p in partitions]
+        found = self._consumer.offsets_for_times(asked, timeout=30)
+        for refused in (p.error for p in found if p.error is not None):
+            raise KafkaException(refused)
+        # Where there is no such record, the answer is "the end", which librdkafka looks up only later: records written
+        # until then would be lost.
+        return [
+            TopicPartition(p.topic, p.partition, ends[p.topic, p.partition] if p.offset == OFFSET_END else p.offset)
+            for p in found
+        ]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the reader has reached the end of every partition once."""
+        return not self._unread
+
+    def poll(self, seconds: float = 0.0) -> Message | None:
+        """Return the next record, or None if none comes within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            message = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+            if message is None:
+                return None
+            error = message.error()
+            if error is None:
+                return message
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            self._unread.discard((message.topic(), message.partition()))
+            if self.at_end and seconds == 0.0:
+                return None
+
+    def read_to_end(self, silence_seconds: float = 60.0) -> Iterator[Message]:
+        """Yield every record up to the end; raise `TimeoutError` if for so long nothing more comes."""
+        deadline = time.monotonic() + silence_seconds
+        while not self.at_end:
+            message = self.poll(0.1)
+            if message is not None:
+                yield message
+                deadline = time.monotonic() + silence_seconds
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"{sorted(self._unread)}: nothing came for {silence_seconds:g} s before the end")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+
+def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset and the end of each partition of these topics, by full topic name and partition.
+
+    Waits while a new partition has no leader yet. Raises `KafkaException` if a topic cannot be read.
+    """
+    admin, partitions = AdminClient(settings.kafka()), []
+    for name in topics:
+        found = admin.list_topics(name, timeout=30).topics[name]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        partitions += [TopicPartition(name, number) for number in sorted(found.partitions)]
+
+    def asked(spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        answers = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
+        return {(p.topic, p.partition): answer.result(timeout=30).offset for p, answer in answers.items()}
+
+    def both() -> dict[tuple[str, int], tuple[int, int]]:
+        first, end = asked(OffsetSpec.earliest()), asked(OffsetSpec.latest())
+        return {place: (first[place], end[place]) for place in first}
+
+    if not partitions:
+        return {}
+    return _once_led(both, timeout_seconds=60.0, every=0.2)

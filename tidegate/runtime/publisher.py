@@ -1,0 +1,76 @@
+"""Publishing events, one by one or in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidegate.events.dead_letter import DeadLetter
+from tidegate.events.envelope import Record, encode
+from tidegate.events.wire import Wire
+from tidegate.runtime.dead_letters import without_bytes
+from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
+from tidegate.runtime.settings import ServiceSettings
+
+_AnyHeaders = Sequence[tuple[str, bytes | None]]
+
+
+class Publisher:
+    """Publishes events: `publish` waits for the acknowledgement of one event, `send` and `flush` work in bulk."""
+
+    def __init__(self, settings: ServiceSettings, **overrides: str | float) -> None:
+        self._prefix = settings.topic_prefix
+        self._timeout = settings.delivery_timeout_seconds
+        self._failed: list[str] = []
+        self._producer = RecordProducer(settings, **overrides)
+
+    def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
+        """Queue an event; `flush` tells whether it arrived. A dead letter that is too large goes without its bytes."""
+        try:
+            self._send(encode(event, key=key, trace_id=trace_id))
+        except TooLarge:
+            if not isinstance(event, DeadLetter):
+                raise
+            self._send(encode(without_bytes(event), trace_id=trace_id))
+
+    def send_raw(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[tuple[str, bytes | None]],
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Queue a record unchanged under a full topic name, with a timestamp of its own if one is given."""
+        self._produce(topic, key, value, list(headers), timestamp_ms)
+
+    def tombstone(self, topic: str, key: bytes) -> None:
+        """Publish a null value for a key of a compacted topic; wait for the acknowledgement."""
+        self._produce(topic, key, None, [])
+        self.flush()
+
+    def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
+        """Publish one event and wait for its acknowledgement; raise `NotDelivered` if it does not come."""
+        self.send(event, key=key, trace_id=trace_id)
+        self.flush()
+
+    def flush(self) -> None:
+        """Wait until the broker has acknowledged every record; otherwise raise `NotDelivered` with the failed ones."""
+        left = self._producer.flush(self._timeout + 1)
+        failed, self._failed = self._failed, []
+        if left or failed:
+            raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
+
+    def _send(self, record: Record) -> None:
+        self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
+
+    def _produce(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: _AnyHeaders, timestamp_ms: int | None = None
+    ) -> None:
+        def delivered(error: NotDelivered | None) -> None:
+            if error is not None:
+                self._failed.append(str(error))
+
+        place = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        self._producer.produce(topic, key, value, headers, delivered, **place)
+        self._producer.poll(0)

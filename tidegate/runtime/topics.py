@@ -1,0 +1,111 @@
+"""Tidegate's topics on a broker: made, checked, and how long they keep a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
+
+from tidegate.events.topics import TOPICS, Topic
+from tidegate.runtime.poll import retry
+from tidegate.runtime.settings import ServiceSettings
+
+
+class TopicsDoNotFit(RuntimeError):
+    """The broker's topics do not fit Tidegate; the text says which and why."""
+
+
+def ensure_topics(
+    settings: ServiceSettings, *, partitions: int = 8, replication: int = 1, for_ever: bool = False
+) -> list[str]:
+    """Create the missing Tidegate topics; return their names. With `for_ever`, they keep records of any age.
+
+    Raises `KafkaException` if no broker answers, `TopicsDoNotFit` if existing topics do not fit.
+    """
+    admin = AdminClient(settings.kafka())
+    _partition_counts(admin, timeout_seconds=10)  # without a broker this fails sooner than the request below
+    wanted = [
+        NewTopic(
+            topic.named(settings.topic_prefix),
+            num_partitions=partitions,
+            replication_factor=replication,
+            config={"cleanup.policy": topic.cleanup} | _retention(topic, for_ever=for_ever),
+        )
+        for topic in TOPICS
+    ]
+    created = create_topics(admin, wanted)
+    # The broker lists new topics only a moment after it has created them.
+    retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
+    return created
+
+
+def _retention(topic: Topic, *, for_ever: bool) -> dict[str, str]:
+    if topic.retention_days is None:
+        return {}
+    return {"retention.ms": "-1" if for_ever else str(topic.retention_days * 86_400_000)}
+
+
+def kept_ms(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
+    """Return how long each topic keeps a record, in milliseconds, without those that keep records of any age.
+
+    Also without all of them if the broker does not let this client see their configuration.
+    """
+    admin = AdminClient(settings.kafka())  # its answers come only while it lives
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    kept: dict[str, int] = {}
+    for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
+        try:
+            config = answer.result(timeout=40)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                continue
+            raise
+        retention = int(config["retention.ms"].value)
+        if "delete" in config["cleanup.policy"].value and retention >= 0:
+            kept[resource.name] = retention
+    return kept
+
+
+def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
+    """Create those topics that do not exist yet; return their names."""
+    created = []
+    for name, future in admin.create_topics(wanted, request_timeout=30).items():
+        try:
+            future.result(timeout=40)
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    return created
+
+
+def check_topics(settings: ServiceSettings) -> int:
+    """Return the number of partitions of the pipeline topics; raise `TopicsDoNotFit` if they differ or are missing.
+
+    One worker can handle a pipeline in order only if its key is on the same partition of every topic.
+    """
+    found = _partition_counts(AdminClient(settings.kafka()))
+    names = [topic.named(settings.topic_prefix) for topic in TOPICS]
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise TopicsDoNotFit(f"topics {', '.join(missing)} do not exist at {settings.bootstrap_servers}")
+    pipelines = [topic.named(settings.topic_prefix) for topic in TOPICS if topic.key == "pipeline_id"]
+    counts = {name: found[name] for name in pipelines}
+    if len(set(counts.values())) > 1:
+        raise TopicsDoNotFit(f"the pipeline topics must have the same number of partitions, found {counts}")
+    return next(iter(counts.values()))
+
+
+def _partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict[str, int]:
+    """Return the number of partitions of every readable topic.
+
+    Asks in steps of a second: a signal cannot end a longer call into librdkafka.
+    """
+
+    def listed() -> ClusterMetadata:
+        admin.poll(0)  # hands librdkafka's log lines to Python's logging
+        return admin.list_topics(timeout=1.0)
+
+    topics = retry(listed, KafkaException, timeout_seconds=timeout_seconds).topics
+    return {name: len(topic.partitions) for name, topic in topics.items() if topic.partitions}
