@@ -196,3 +196,7 @@ def _slice(at: float, arrived: int | None, committed: int | None, covered: float
     """Return the slice of a row as `to_wire` writes it: the sums stand in it one by one."""
     *sums, outputs = rest
     return Slice(at, arrived, committed, covered, busy, BatchSums(*sums), outputs)
+
+
+NEW_STATE = to_wire(JobState.new())
+"""In the keyframe of a job whose state the decider had lost, or never had."""

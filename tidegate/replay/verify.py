@@ -20,15 +20,13 @@ from tidegate.engine.decide import ENGINE_VERSION, AlreadyDecided
 from tidegate.engine.engine import Engine
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import UnknownPolicy
-from tidegate.engine.state import JobState, from_wire, to_wire
+from tidegate.engine.state import NEW_STATE, JobState, from_wire
 from tidegate.events.decision import Keyframe, Observed, decision_id
 from tidegate.events.envelope import Unreadable, decode, value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.replay.difference import Difference, first_difference, shown
 
-NEW_STATE = to_wire(JobState.new())
-"""In the keyframe of a job whose state the decider had lost, or never had."""
 CANDIDATES = 4
 """Most states kept for a decision that appears several times."""
 

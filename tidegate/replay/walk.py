@@ -16,7 +16,7 @@ from tidegate.engine.decide import AlreadyDecided
 from tidegate.engine.engine import Engine
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import UnknownPolicy
-from tidegate.engine.state import JobState, from_wire
+from tidegate.engine.state import NEW_STATE, JobState, from_wire
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec
@@ -27,7 +27,6 @@ from tidegate.fleet.changes import result_in_words
 from tidegate.replay.difference import first_difference
 from tidegate.replay.files import read
 from tidegate.replay.schedule import Departure, readable
-from tidegate.replay.verify import NEW_STATE
 from tidegate.terminal import figure, size
 
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from tidegate.engine.engine import Engine
-from tidegate.engine.state import JobState, from_wire
+from tidegate.engine.state import NEW_STATE, JobState, from_wire
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
@@ -20,7 +20,6 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
-from tidegate.replay.verify import NEW_STATE
 
 EVENTS = (MetricSnapshot, ScalingCommand, ActionResult, Decision)
 """The events of a job that are needed here."""
