@@ -20,6 +20,8 @@ from tests.support.wait import wait_until
 from tidegate.events.result import Phase
 from tidegate.runtime.producer import NotDelivered
 
+NOT_DELIVERED = NotDelivered("no broker")
+
 
 @pytest.fixture(autouse=True)
 def _no_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,30 +145,27 @@ def test_a_lost_partition_stops_its_commands_where_they_can_be_left() -> None:
     assert run.code == [0]
 
 
-def test_an_actuator_that_was_overtaken_ends_to_be_started_again() -> None:
-    """What it knows is out of date: its successor reads the results first."""
-    runner = HeldRunner()
-    runner.failure = Abandoned("another actuator has overtaken run 7-1")
-    with ActuatorRun(runner) as run:
-        run.consumer.assign(0)
-        run.consumer.deliver(0, 5, command(command_id="a"))
-        run.settle()
-        runner.end("a")
-        assert wait_until(lambda: bool(run.code), 10, 0.005)
-    assert run.code == [os.EX_TEMPFAIL]
-    assert run.consumer.stored == {}
-
-
-def test_a_command_whose_result_cannot_be_published_ends_the_process_and_stays_on_the_topic() -> None:
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        # What it knows is out of date: its successor reads the results first.
+        (Abandoned("another actuator has overtaken run 7-1"), os.EX_TEMPFAIL),
+        (NOT_DELIVERED, NOT_DELIVERED),
+    ],
+    ids=["overtaken", "result not published"],
+)
+def test_a_command_that_cannot_be_ended_ends_the_process_and_stays_on_the_topic(
+    failure: Exception, code: object
+) -> None:
     """The next actuator gets the command again (I2)."""
     runner = HeldRunner()
-    runner.failure = NotDelivered("no broker")
+    runner.failure = failure
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
         run.consumer.deliver(0, 5, command(command_id="a"))
         runner.end("a")
         assert wait_until(lambda: bool(run.code), 10, 0.005)
-    assert run.code == [runner.failure]
+    assert run.code == [code]
     assert run.consumer.stored == {}
 
 

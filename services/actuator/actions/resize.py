@@ -139,8 +139,7 @@ class _SizeChange:
         if self._progress == (-1, -1) or progress > self._progress:
             self._progress, self._progress_at = progress, now
         limit = self.task.spec.application.start_deadline_seconds
-        grants_at_once = self.task.spec.pool_max_slots is None
-        lasts = GRANT_SECONDS if grants_at_once else limit
+        lasts = GRANT_SECONDS if self.task.spec.pool_max_slots is None else limit
         if self._granted == slots and 0 < slots < self.ordered and now - self._grant_at >= lasts:
             self.order(slots)
             return None
