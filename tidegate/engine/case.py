@@ -36,6 +36,12 @@ class Case(NamedTuple):
     """The snapshot alone, as a slice of the window; None when the job is not running."""
 
     @property
+    def running_seconds(self) -> float | None:
+        """How long the running batch has been running, in seconds; None if none is known."""
+        started = self.snapshot.current_batch_started_at
+        return None if started is None else max(0.0, self.measured_at - started.timestamp())
+
+    @property
     def announced(self) -> Announced | None:
         """The demand that the jobs upstream announce; None if no plan is known."""
         neighbours = self.observed.neighbours

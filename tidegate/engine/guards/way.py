@@ -84,8 +84,5 @@ class StopDeadline(Guard):
 
 def _left_seconds(case: Case) -> float | None:
     """Return how long the running batch will still last by its tasks, or by the batches before; None if not known."""
-    started, evidence = case.snapshot.current_batch_started_at, case.evidence
-    if started is None or evidence.running_left_seconds is not None:
-        return evidence.running_left_seconds
-    batch = evidence.batch_seconds
-    return None if batch is None else batch - (case.measured_at - started.timestamp())
+    left, batch, running = case.evidence.running_left_seconds, case.evidence.batch_seconds, case.running_seconds
+    return left if left is not None or batch is None or running is None else batch - running

@@ -401,7 +401,7 @@ class Tide:
             changes=o.catch_up,
             reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,
             horizon_seconds=o.horizon_seconds,
-            running_seconds=_running_seconds(case) if o.catch_up else 0.0,
+            running_seconds=(case.running_seconds or 0.0) if o.catch_up else 0.0,
             stop_seconds=_stop_seconds(case, change.way),
         )
 
@@ -441,12 +441,6 @@ def _age(case: Case, lag: float, demand: float) -> float:
     if evidence.delay_seconds is not None and not evidence.delay_at_least:
         return evidence.delay_seconds
     return lag / demand if demand > 0 else 0.0
-
-
-def _running_seconds(case: Case) -> float:
-    """Return how long the running batch has been running; 0 if none is known."""
-    started = case.snapshot.current_batch_started_at
-    return max(0.0, case.measured_at - started.timestamp()) if started is not None else 0.0
 
 
 def _stop_seconds(case: Case, way: Way) -> float:
