@@ -1,8 +1,8 @@
 """The collector measures each job once per interval, from outside, and publishes a snapshot of it.
 
-    event logs ─ event_log ─ parse ─ application_run ─ log_directory ┐
+    event logs ─ tidegate.sparklog ──────────────────────────────────┐
     checkpoints, where a log does not tell ─ checkpoint ──────────────┤
-    Kafka's end offsets ─ offsets ────────────────────────────────────┼─ snapshots ─ app ─> `snapshots` topic
+    Kafka's end offsets ─ offsets ────────────────────────────────────┼─ sources ─ round ─ snapshots ─ delivery
     the cluster's capacity ─ master, kubernetes or yarn ─ clusters ───┘
 
 It works on unmodified jobs and decides nothing. The engine computes lag and rates from offsets. The snapshot names what

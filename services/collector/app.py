@@ -1,15 +1,13 @@
-"""The collector assembled: rounds of measuring, in which every source and every job proceed on their own.
+"""The collector assembled: its main loop starts rounds of measuring, and follows the jobs topic and the logs.
 
-A round asks each source once for all jobs that are due: Kafka for all topics, each cluster once, each log directory
-once. Jobs that share a cluster and a directory are assembled as soon as their sources have answered or timed out, and
-go to the delivery queue. So a dead cluster or disk delays nobody else.
+Every source and every job proceed on their own; `round.py` says how. Snapshots go to the delivery queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,9 +16,10 @@ from prometheus_client import CollectorRegistry
 
 from services.collector.delivery import BulkPublisher, DeliveryQueue, Outgoing
 from services.collector.metrics import CollectorMetrics
+from services.collector.round import DueJob, GroupAnswers, Remembered, Round
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
-from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
+from services.collector.snapshots import other_topics, snapshot
 from services.collector.sources import ClusterSource, LogSource, OffsetSource, Sources
 from services.collector.worker import WorkerThread
 from tidegate.engine.links import upstream_first
@@ -76,9 +75,8 @@ class Collector:
         self._listed: list[JobSpec] | None = None
         """The specs as they were taken last."""
         self._specs: dict[str, JobSpec] = {}
-        self._app_ids: dict[str, str] = {}
-        self._others: dict[str, frozenset[str]] = {}
-        """Topics by job that it reads and its spec does not name."""
+        self._remembered: dict[str, Remembered] = {}
+        """By job; for each one that has a spec."""
         self._rounds: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
 
@@ -125,51 +123,19 @@ class Collector:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_seconds)
 
-    async def round(self, due: Mapping[str, tuple[int, Interval]]) -> None:
+    async def round(self, due: Mapping[str, Interval]) -> None:
         """Measure the due jobs and queue their snapshots for delivery."""
         started = self.clock.monotonic()
-        present = [self._specs[job_id] for job_id in due if job_id in self._specs]  # one may just have been removed
-        others = {spec.job_id: self._others.get(spec.job_id, frozenset()) for spec in present}
-        groups: dict[tuple[str, str | None], list[JobSpec]] = {}
-        plain: set[str] = set()
-        committed: set[str] = set()
-        for spec in present:
-            groups.setdefault((spec.application.event_log_dir, spec.application.cluster_place), []).append(spec)
-            (committed if spec.read_committed else plain).update(spec.sources, others[spec.job_id])
-        intervals = {job_id: interval for job_id, (_, interval) in due.items()}
-        kafka = asyncio.create_task(self.sources.kafka(plain, committed))
-        clusters = {url: asyncio.create_task(self.sources.cluster(url)) for _, url in groups if url is not None}
-        logs = {
-            where: asyncio.create_task(self.sources.logs(where, self._wanted(where, intervals)))
-            for where in {where for where, _ in groups}
-        }
-
-        async def assemble(where: str, url: str | None, specs: list[JobSpec]) -> None:
-            offsets = await kafka
-            cluster = await clusters[url] if url is not None else None
-            readings = await logs[where] or {}
-            untold = {
-                spec.application.checkpoint_location: named
-                for spec in specs
-                if (named := untold_topics(spec, readings.get(spec.job_id)))
-            }
-            checkpoints = (await self.sources.checkpoints(where, untold) if untold else None) or {}
-            made: list[Outgoing] = []
-            for spec in specs:
-                reading = readings.get(spec.job_id)
-                checkpoint = checkpoints.get(spec.application.checkpoint_location)
-                app_id, more = self._app_ids.get(spec.job_id), others[spec.job_id] - {*spec.sources}
-                sequence, _ = due[spec.job_id]
-                try:
-                    view = None if cluster is None else cluster.of(spec)
-                    seen = SourceAnswers(sequence, offsets.of(spec), reading, view, app_id, checkpoint, more)
-                    made.append((self._made(spec, seen), None))
-                except Exception:  # whatever is wrong with one job, the others are measured
-                    with about(job_id=spec.job_id):
-                        log.exception("job %s: no snapshot could be made, so there is a gap", spec.job_id)
-            self.deliveries.put(made)
-
-        await asyncio.gather(*(assemble(where, url, specs) for (where, url), specs in groups.items()))
+        jobs = [
+            DueJob(self._specs[job_id], interval, self._remembered[job_id])
+            for job_id, interval in due.items()
+            if job_id in self._specs  # it may just have been removed
+        ]
+        groups: dict[tuple[str, str | None], list[DueJob]] = {}
+        for job in jobs:
+            groups.setdefault(job.shares, []).append(job)
+        asked = Round(self.sources, jobs, self._wanted(due))
+        await asyncio.gather(*(self._measure(asked, group) for group in groups.values()))
         self.metrics.round_seconds.observe(self.clock.monotonic() - started)
 
     def close(self) -> None:
@@ -178,19 +144,32 @@ class Collector:
         self.sources.close()
         self._jobs_worker.close()
 
-    def _wanted(self, where: str, due: Mapping[str, Interval]) -> dict[str, Interval | None]:
-        return {
-            spec.job_id: due.get(spec.job_id)
-            for spec in self._specs.values()
-            if spec.application.event_log_dir == where
-        }
+    def _wanted(self, due: Mapping[str, Interval]) -> dict[str, dict[str, Interval | None]]:
+        """Return all jobs by log directory, with the intervals of those that are due."""
+        wanted: dict[str, dict[str, Interval | None]] = {}
+        for spec in self._specs.values():
+            wanted.setdefault(spec.application.event_log_dir, {})[spec.job_id] = due.get(spec.job_id)
+        return wanted
 
-    def _made(self, spec: JobSpec, seen: SourceAnswers) -> MetricSnapshot:
-        made = snapshot(spec, seen, self.settings.silence_seconds)
-        if made.incarnation is not None:
-            self._app_ids[spec.job_id] = made.incarnation
-        if spec.job_id in self._specs:  # it may have been removed during the round
-            self._others[spec.job_id] = other_topics(spec, seen.logs, seen.others)
+    async def _measure(self, asked: Round, group: Sequence[DueJob]) -> None:
+        """Queue the snapshots of jobs that share a log directory and a cluster, once those have been heard."""
+        answers = await asked.answers(group)
+        made = (self._snapshot(job, answers) for job in group)
+        self.deliveries.put([(snapshot, None) for snapshot in made if snapshot is not None])
+
+    def _snapshot(self, job: DueJob, answers: GroupAnswers) -> MetricSnapshot | None:
+        """Return a job's snapshot; None, and say so, if none can be made: the other jobs are measured all the same."""
+        job_id = job.spec.job_id
+        try:
+            seen = answers.about(job)
+            made = snapshot(job.spec, seen, self.settings.silence_seconds)
+        except Exception:
+            with about(job_id=job_id):
+                log.exception("job %s: no snapshot could be made, so there is a gap", job_id)
+            return None
+        if job_id in self._specs:  # it may have been removed during the round
+            app_id = made.incarnation or self._remembered[job_id].app_id
+            self._remembered[job_id] = Remembered(app_id, other_topics(job.spec, seen.logs, seen.others))
             self.metrics.made(made)
         return made
 
@@ -199,8 +178,7 @@ class Collector:
         specs = await self.sources.bounded("jobs topic", "", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
         self._take_jobs(specs)
         if logs:
-            places = {spec.application.event_log_dir for spec in self._specs.values()}
-            await asyncio.gather(*(self.sources.logs(where, self._wanted(where, {})) for where in places))
+            await asyncio.gather(*(self.sources.logs(where, jobs) for where, jobs in self._wanted({}).items()))
 
     def _poll_jobs(self) -> list[JobSpec]:
         """Return all specs, whatever changed: an earlier answer may have come too late. Runs in the worker thread."""
@@ -212,8 +190,7 @@ class Collector:
             self._listed = specs
             # A round publishes in this order, so the decider sees the jobs of a pipeline upstream first.
             self._specs = {spec.job_id: spec for spec in upstream_first(specs)}
-            self._app_ids = {job_id: app for job_id, app in self._app_ids.items() if job_id in self._specs}
-            self._others = {job_id: others for job_id, others in self._others.items() if job_id in self._specs}
+            self._remembered = {job_id: self._remembered.get(job_id, Remembered()) for job_id in self._specs}
             self._schedule.forget(self._specs)
             self.metrics.keep(self._specs)
             applications = [spec.application for spec in specs]

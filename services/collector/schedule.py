@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidegate.events.job import JobSpec
@@ -20,45 +21,29 @@ LATE_SHARE = 0.5
 """How late a snapshot may be, as a share of its interval."""
 
 
+@dataclass(slots=True)
+class _Grid:
+    """A job's intervals: which ones have been due."""
+
+    newest: int
+    """The newest sequence, measured or not."""
+    first: bool = True
+    """Whether none has been due since the job is known."""
+    stepped_back: bool = False
+    """Whether it was said that the clock stepped back."""
+
+
 class Schedule:
     """Remembers the newest sequence of each job."""
 
     def __init__(self) -> None:
-        self._newest: dict[str, int] = {}
-        self._fresh: set[str] = set()
-        self._stepped_back: set[str] = set()
+        self._grids: dict[str, _Grid] = {}
         self._skipped = 0
 
-    def due(self, specs: Iterable[JobSpec], now: datetime) -> dict[str, tuple[int, Interval]]:
-        """Return sequence and interval of the jobs whose snapshot is due, and mark them as done."""
-        due = {}
-        epoch = now.timestamp()
-        for spec in specs:
-            sequence = int(epoch // spec.interval_seconds) * spec.interval_seconds
-            newest = self._newest.get(spec.job_id)
-            if newest is None and sequence < epoch:
-                self._newest[spec.job_id] = sequence  # this interval ended before the job was known
-                self._fresh.add(spec.job_id)
-                continue
-            if newest is not None and sequence <= newest:
-                self._warn_of_step(spec, newest, sequence, now)
-                continue
-            self._stepped_back.discard(spec.job_id)
-            first = newest is None or spec.job_id in self._fresh
-            self._fresh.discard(spec.job_id)
-            missed = 0 if newest is None else max(0, (sequence - newest) // spec.interval_seconds - 1)
-            self._newest[spec.job_id] = sequence
-            if epoch - sequence > LATE_SHARE * spec.interval_seconds:
-                missed += 1
-            else:
-                start = datetime.fromtimestamp(sequence - spec.interval_seconds, UTC)
-                end = datetime.fromtimestamp(sequence, UTC)
-                due[spec.job_id] = sequence, Interval(start, end, first=first or missed > 0)
-            if missed:
-                self._skipped += missed
-                with about(job_id=spec.job_id):
-                    log.warning("job %s: skipped %d overdue snapshots", spec.job_id, missed)
-        return due
+    def due(self, specs: Iterable[JobSpec], now: datetime) -> dict[str, Interval]:
+        """Return the intervals of the jobs whose snapshot is due, and mark them as done."""
+        asked = ((spec.job_id, self._due(spec, now)) for spec in specs)
+        return {job_id: interval for job_id, interval in asked if interval is not None}
 
     def seconds_to_next(self, specs: Iterable[JobSpec], now: datetime) -> float:
         """Return the seconds until the next snapshot of any job is due; infinity without jobs."""
@@ -73,15 +58,36 @@ class Schedule:
 
     def forget(self, present: Mapping[str, object]) -> None:
         """Drop jobs that no longer exist."""
-        for job_id in self._newest.keys() - present.keys():
-            del self._newest[job_id]
-        self._fresh.intersection_update(present)
-        self._stepped_back.intersection_update(present)
+        self._grids = {job_id: grid for job_id, grid in self._grids.items() if job_id in present}
 
-    def _warn_of_step(self, spec: JobSpec, newest: int, sequence: int, now: datetime) -> None:
-        if sequence < newest - spec.interval_seconds and spec.job_id not in self._stepped_back:
-            self._stepped_back.add(spec.job_id)
-            until = datetime.fromtimestamp(newest, UTC)
+    def _due(self, spec: JobSpec, now: datetime) -> Interval | None:
+        epoch, every = now.timestamp(), spec.interval_seconds
+        sequence = int(epoch // every) * every
+        grid = self._grids.get(spec.job_id)
+        if grid is None:
+            # an interval that ended before the job was known is not measured
+            grid = self._grids[spec.job_id] = _Grid(sequence if sequence < epoch else sequence - every)
+        if sequence <= grid.newest:
+            self._warn_of_step(spec, grid, sequence, now)
+            return None
+        missed = max(0, (sequence - grid.newest) // every - 1)
+        late = epoch - sequence > LATE_SHARE * every
+        interval = Interval(_instant(sequence - every), _instant(sequence), first=grid.first or missed > 0)
+        self._grids[spec.job_id] = _Grid(sequence, first=False)
+        if skipped := missed + late:
+            self._skipped += skipped
+            with about(job_id=spec.job_id):
+                log.warning("job %s: skipped %d overdue snapshots", spec.job_id, skipped)
+        return None if late else interval
+
+    def _warn_of_step(self, spec: JobSpec, grid: _Grid, sequence: int, now: datetime) -> None:
+        if sequence < grid.newest - spec.interval_seconds and not grid.stepped_back:
+            grid.stepped_back = True
+            until = _instant(grid.newest)
             text = "job %s: the clock stepped back to %s; nothing is measured until %s"
             with about(job_id=spec.job_id):
                 log.warning(text, spec.job_id, now, until)
+
+
+def _instant(sequence: int) -> datetime:
+    return datetime.fromtimestamp(sequence, UTC)

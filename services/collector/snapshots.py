@@ -50,7 +50,7 @@ from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.log_directory import JobReading
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceAnswers:
     """Each source's answer about one job in one interval; None for no answer."""
 
@@ -64,6 +64,16 @@ class SourceAnswers:
     """Committed offsets by the checkpoint; asked only where the log does not tell them."""
     others: frozenset[str] = frozenset()
     """Topics that Kafka was asked about, although the spec does not name them: the job reads them."""
+
+    @property
+    def runs(self) -> Sequence[Reading]:
+        """The runs that the log tells of, newest last."""
+        return self.logs.runs if self.logs is not None else ()
+
+    @property
+    def active(self) -> Mapping[str, App]:
+        """The applications that the cluster calls active, by id."""
+        return self.cluster.active if self.cluster is not None else {}
 
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
@@ -121,19 +131,12 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
     )
 
 
-def _active(seen: SourceAnswers) -> dict[str, App]:
-    return dict(seen.cluster.active) if seen.cluster is not None else {}
-
-
 def _present_run(seen: SourceAnswers) -> Reading | None:
     """Return the newest run; during a handover the older one as long as it does the work."""
-    if seen.logs is None or not seen.logs.runs:
-        return None
-    newest = seen.logs.runs[-1]
-    for older in seen.logs.runs[:-1]:
-        if older.query_active and older.app_id in _active(seen):
+    for older in seen.runs[:-1]:
+        if older.query_active and older.app_id in seen.active:
             return older
-    return newest
+    return seen.runs[-1] if seen.runs else None
 
 
 def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:
@@ -153,7 +156,7 @@ def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:
 
 
 def _state_by_cluster(seen: SourceAnswers, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
-    if app is not None and app.id in _active(seen):
+    if app is not None and app.id in seen.active:
         if run is None and seen.logs is None:
             return ClusterState.RUNNING  # it is active; only the log, which is missing, knows its progress
         if named_only or run is None or not run.query_seen:
@@ -188,7 +191,7 @@ def _ended(run: Reading) -> ClusterState:
 
 
 def _committed(seen: SourceAnswers) -> PartitionOffsets:
-    told = {} if seen.logs is None else next((run.committed for run in reversed(seen.logs.runs) if run.committed), {})
+    told = next((run.committed for run in reversed(seen.runs) if run.committed), {})
     return {**(seen.checkpoint or {}), **told}
 
 
@@ -201,7 +204,7 @@ def untold_topics(spec: JobSpec, logs: JobReading | None) -> set[str]:
 
 
 def _slots(seen: SourceAnswers, state: ClusterState, app: App | None, run: Reading | None) -> int | None:
-    if app is not None and app.id in _active(seen):
+    if app is not None and app.id in seen.active:
         return app.cores
     if state in (ClusterState.STARTING, ClusterState.RUNNING):
         return run.local_cores if run is not None else None
@@ -239,8 +242,7 @@ def _sources(spec: JobSpec, seen: SourceAnswers) -> tuple[SourceOffsets, ...]:
     it is allowed.
     """
     ends, committed = seen.kafka.ends, _committed(seen)
-    runs = seen.logs.runs if seen.logs is not None else ()
-    assigned = next((run.assigned for run in reversed(runs) if run.committed), frozenset())
+    assigned = next((run.assigned for run in reversed(seen.runs) if run.committed), frozenset())
     sources = []
     for topic in (*spec.sources, *sorted(topic for topic in seen.others if ends is None or topic in ends)):
         end, done = (ends or {}).get(topic, ()), committed.get(topic, {})

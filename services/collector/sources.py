@@ -128,7 +128,7 @@ class Sources:
         firsts = None
         if known := {**(ends or {}), **(stable or {})}:
             firsts = await self.bounded("kafka", "", call(seconds, self.offsets.first_offsets, known))
-        return KafkaAnswer(ends, at, firsts or {}, stable)
+        return KafkaAnswer(ends=ends, at=at, firsts=firsts or {}, stable_ends=stable)
 
     async def cluster(self, place: str) -> ClusterAnswer | None:
         """Return the state of the cluster at `place`."""

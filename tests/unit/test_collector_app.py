@@ -650,7 +650,7 @@ def test_a_job_that_was_removed_since_it_was_due_costs_no_other_job_its_snapshot
     async def play() -> list[MetricSnapshot]:
         world = World(spec(tmp_path, "a"))
         await world.begin()
-        due = EPOCH, Interval(T - timedelta(seconds=10), T, first=True)
+        due = Interval(T - timedelta(seconds=10), T, first=True)
         await world.collector.round({"gone": due, "a": due})
         return await world.snapshots(1)
 

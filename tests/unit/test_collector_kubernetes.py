@@ -283,6 +283,10 @@ def _pool_of(view: ClusterView, most: int | None) -> tuple[int, int]:
 def _snapshot(view: ClusterView | None, spec: JobSpec = SPEC) -> Any:
     """Return the snapshot of a job whose log does not answer."""
     seen = SourceAnswers(
-        7, KafkaAnswer(None, START + timedelta(seconds=70), {}), None, view, None if view is None else RUN
+        sequence=7,
+        kafka=KafkaAnswer(None, START + timedelta(seconds=70), {}),
+        logs=None,
+        cluster=view,
+        last_app_id=None if view is None else RUN,
     )
     return snapshot(spec, seen, 60.0)

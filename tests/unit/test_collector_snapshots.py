@@ -105,7 +105,15 @@ def made(
     others: frozenset[str] = frozenset(),
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
-    seen = SourceAnswers(SEQUENCE, KafkaAnswer(ends, T, firsts or {}), reading, view, last_app_id, checkpoint, others)
+    seen = SourceAnswers(
+        sequence=SEQUENCE,
+        kafka=KafkaAnswer(ends, T, firsts or {}),
+        logs=reading,
+        cluster=view,
+        last_app_id=last_app_id,
+        checkpoint=checkpoint,
+        others=others,
+    )
     return snapshot(of or spec(), seen, SILENCE)
 
 
