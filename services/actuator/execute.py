@@ -180,9 +180,7 @@ class CommandRunner:
         result = partial(self.log.newest, task.command.command_id)
         return {
             Action.FIND: lambda: find(task, drivers),
-            Action.RESIZE: lambda: resize(
-                task, drivers, state, accepted=result(Phase.ACCEPTED), resizing=result(Phase.RESIZING)
-            ),
+            Action.RESIZE: lambda: resize(task, drivers, state, accepted=result(Phase.ACCEPTED)),
             Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command), may_refuse=state.attempt == 1),
             Action.ANNOUNCE: lambda: announce(task, drivers),
             Action.SUBMIT: lambda: submit(
@@ -217,7 +215,7 @@ class CommandRunner:
     def _with_reason(self, command: ScalingCommand, outcome: ActionOutcome) -> ActionOutcome:
         """Return the outcome of a rollback with the reason for it, which is in the first result of attempt 2."""
         failed = next((r for r in self.log.results(command.command_id) if r.attempt == 2), None)
-        if failed is None or failed.sentence in outcome.sentence:
+        if failed is None:
             return outcome
         code = failed.code if outcome.code == "OK" else outcome.code
         sentence = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from services.actuator.actions.retire import OTHERS_SECONDS
+from services.actuator.actions.waits import OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
 from tests.support.events import command, with_application

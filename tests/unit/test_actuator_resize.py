@@ -175,8 +175,27 @@ def test_executors_that_die_as_they_come_are_given_up(world: FakeWorld) -> None:
     end = world.topic[-1]
     assert (end.parallelism, end.attempt, end.code) == (2, 2, "EXECUTORS_DIED")
     assert "exited with code 137" in end.sentence
+    assert end.sentence.startswith("Size 4 failed: ")
+    assert end.sentence.endswith("Back at the last good size: The job runs with 2 slots.")
     assert world.cluster.granted == 2
     assert len(world.drivers) == 1
+
+
+def test_a_rollback_that_gets_fewer_slots_says_so(world: FakeWorld) -> None:
+    """If the cluster has shrunk meanwhile, the result has the code of that, so that the decider knows the shortfall."""
+    world.cluster.dies_after = 5
+
+    def shrink(result: ActionResult) -> None:
+        if (result.phase, result.attempt) == (Phase.RESIZING, 2):
+            world.cluster.free = 1
+            world.cluster.kill(next(iter(world.cluster.ages)))
+
+    world.on_result = shrink
+    assert world.carry(command(to=4)) is Phase.ROLLED_BACK
+    end = world.topic[-1]
+    assert (end.parallelism, end.code) == (1, "GRANTED_FEWER")
+    assert "exited with code 137" in end.sentence
+    assert "Back at the last good size: The job runs with 1 slot: the cluster granted no more of the 2" in end.sentence
 
 
 def test_executors_that_never_register_are_given_up(world: FakeWorld) -> None:

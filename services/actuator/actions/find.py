@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
 from services.actuator.actions.moved import refuse_moved
+from services.actuator.actions.waits import RETRY_SECONDS
 from services.actuator.admission import expired
 from services.actuator.checkpoint import CheckpointError, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -16,9 +17,6 @@ from services.actuator.ways import choose_way
 from tidegate.events.command import CommandKind
 from tidegate.events.result import CheckpointMark
 from tidegate.launcher.control import ControlError
-
-RETRY_SECONDS = 1.0
-"""Between two tries while the cluster does not answer or the job's files cannot be read."""
 
 _CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
 

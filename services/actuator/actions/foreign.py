@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from services.actuator.actions.waits import ASK_SECONDS
+from services.actuator.actions.waits import ASK_SECONDS, LINGER_SECONDS
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 
-LINGER_SECONDS = 10.0
-"""How long a cluster may go on listing the application of a driver that has just ended."""
 SHORTEST_WATCH_SECONDS = 1.0
 LONGEST_WATCH_SECONDS = 10.0
 """How long a checkpoint is watched at least and at most; in between, twice as long as its batches have taken."""

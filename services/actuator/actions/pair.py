@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.actuator.actions.waits import ASK_SECONDS, KILL_AGAIN_SECONDS, KILL_SECONDS, NO_ANSWER_SECONDS
+from services.actuator.actions.waits import KILL_SECONDS, RETRY_SECONDS, answer
 from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.task import Task
@@ -30,14 +30,12 @@ def handover_obstacle(live: Sequence[LiveDriver]) -> str | None:
 
 def others(task: Task, drivers: JobDrivers, submission_id: str | None) -> list[LiveDriver]:
     """Return the live drivers but one; raise `NO_ANSWER` if the cluster does not say which drivers are alive."""
-    live = task.answer(drivers.live, NO_ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
-    return [driver for driver in live if driver.submission_id != submission_id]
+    return [driver for driver in answer(task, drivers.live) if driver.submission_id != submission_id]
 
 
 def has_ended(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
     """Return whether a driver has ended, whatever is left of it; raise `NO_ANSWER` if the cluster does not say."""
-    state = task.answer(lambda: drivers.state(submission_id), NO_ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
-    return state is DriverState.ENDED
+    return answer(task, lambda: drivers.state(submission_id)) is DriverState.ENDED
 
 
 def end_driver(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
@@ -48,6 +46,6 @@ def end_driver(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
         return all(driver.submission_id != submission_id for driver in drivers.live())
 
     try:
-        return task.until(gone, KILL_SECONDS, KILL_AGAIN_SECONDS, retry_on=NO_ANSWER)
+        return task.until(gone, KILL_SECONDS, RETRY_SECONDS, retry_on=NO_ANSWER)
     except NO_ANSWER:
         return False

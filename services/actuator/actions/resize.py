@@ -12,11 +12,12 @@ not work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from services.actuator.actions.pair import order_obstacle
+from services.actuator.actions.waits import ASK_SECONDS, GRANT_SECONDS, LOOK_SECONDS, OBEY_SECONDS, answer
 from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
 from services.actuator.machine import ActionEvent, CommandState
@@ -26,24 +27,14 @@ from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import Token
 
-LOOK_SECONDS = 0.2
-"""Between two looks at what the driver reports."""
-ASK_SECONDS = 1.0
-"""Between two questions to the cluster."""
-ANSWER_SECONDS = 60.0
-"""How long the driver may take to obey, and the cluster to say what runs."""
-GRANT_SECONDS = 15.0
-"""How long a grant below the order must last. A cluster grants at once what it has, unless nodes are added for it."""
 MANY_LOST = 3
 """As many executors may die at least; more of them if more were ordered."""
 
 
-def resize(
-    task: Task, drivers: JobDrivers, state: CommandState, *, accepted: ActionResult, resizing: ActionResult
-) -> ActionOutcome:
-    """Bring the running driver to the attempt's size; the results are those of the command's earlier phases."""
+def resize(task: Task, drivers: JobDrivers, state: CommandState, *, accepted: ActionResult) -> ActionOutcome:
+    """Bring the running driver to the attempt's size; `accepted` is the command's first result."""
     try:
-        live = task.answer(drivers.live, ANSWER_SECONDS, ASK_SECONDS, retry_on=NO_ANSWER)
+        live = answer(task, drivers.live)
     except NO_ANSWER as error:
         return _leave(task, f"Cannot tell what runs: {error}.", "NO_ANSWER")
     if order_obstacle(live) is not None:
@@ -52,9 +43,6 @@ def resize(
     change.order(state.parallelism)
     while (outcome := change.look()) is None:
         task.wait(LOOK_SECONDS)
-    if outcome.event is ActionEvent.RESIZED and state.attempt > 1:  # why the ordered size did not work
-        sentence = f"{resizing.sentence} {outcome.sentence}"
-        outcome = replace(outcome, code=resizing.code, sentence=sentence)
     return outcome
 
 
@@ -114,8 +102,8 @@ class _SizeChange:
             return _leave(self.task, "The driver ended while its executors were being changed.", "DRIVER_ENDED")
         facts = self.drivers.control.sized(self._run) or {}
         if (facts.get("epoch"), facts.get("run")) != self._token:
-            late = self._silent_seconds > ANSWER_SECONDS
-            return self._withdraw(f"The driver did not answer within {ANSWER_SECONDS:g} s.") if late else None
+            late = self._silent_seconds > OBEY_SECONDS
+            return self._withdraw(f"The driver did not answer within {OBEY_SECONDS:g} s.") if late else None
         if facts["error"] is not None:
             return self._withdraw(f"The driver cannot change its executors: {facts['error']}.")
         slots = facts["slots"]

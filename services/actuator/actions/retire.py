@@ -10,17 +10,12 @@ import contextlib
 from dataclasses import replace
 
 from services.actuator.actions.pair import end_driver, others
-from services.actuator.actions.stop import LOOK_SECONDS
+from services.actuator.actions.waits import LEAVE_SECONDS, LOOK_SECONDS, OTHERS_SECONDS
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
 from tidegate.launcher.control import Token
-
-OTHERS_SECONDS = 20.0
-"""How long the first driver stays for the first commits of the second one's other queries."""
-LEAVE_SECONDS = 20.0
-"""How long the first driver may take to end by itself: it has nothing left to do."""
 
 
 def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: ActionResult) -> ActionOutcome:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 
 from services.actuator.actions.elsewhere import first_elsewhere
-from services.actuator.actions.waits import KILL_AGAIN_SECONDS, KILL_SECONDS
+from services.actuator.actions.waits import GRACE_SECONDS, KILL_SECONDS, LOOK_SECONDS, RETRY_SECONDS
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -24,11 +24,6 @@ from tidegate.events.wire import Scalar
 from tidegate.launcher.control import STOP_EXTENSION
 
 log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 0.2
-"""Between two looks at a driver that is stopping. Each look asks the cluster; each pause adds to the downtime."""
-GRACE_SECONDS = 8.0
-"""From the stop deadline to the kill: the launcher then ends the driver itself, and its JVM takes a moment."""
 
 
 def stop(
@@ -60,7 +55,7 @@ def stop(
     trouble = ""
     try:
         ended = task.until(
-            lambda: _kill_all(drivers, killed), seconds + KILL_SECONDS, KILL_AGAIN_SECONDS, retry_on=NO_ANSWER
+            lambda: _kill_all(drivers, killed), seconds + KILL_SECONDS, RETRY_SECONDS, retry_on=NO_ANSWER
         )
     except NO_ANSWER as error:
         ended, trouble = False, f" ({error})"

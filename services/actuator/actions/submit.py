@@ -9,16 +9,13 @@ fence is taken for another run, so that the first one ends without a write shoul
 from __future__ import annotations
 
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
-from services.actuator.actions.waits import NO_ANSWER_SECONDS, await_arrival
+from services.actuator.actions.waits import answer, await_arrival
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import CheckpointMark
-
-ARRIVAL_LOOK_SECONDS = 0.2
-ASK_AGAIN_SECONDS = 1.0
 
 
 def submit(
@@ -35,9 +32,7 @@ def submit(
             return adopted
     token = task.fence.take() if maybe_submitted else task.fence.hold()
     try:
-        refused = task.answer(
-            lambda: refuse_foreign(task, drivers), NO_ANSWER_SECONDS, ASK_AGAIN_SECONDS, retry_on=NO_ANSWER
-        )
+        refused = answer(task, lambda: refuse_foreign(task, drivers))
     except NO_ANSWER as error:
         return ActionOutcome(ActionEvent.NOT_SUBMITTED, f"Cannot tell what runs: {error}.", "NOT_SUBMITTED")
     if refused is None and before is not None:
@@ -70,7 +65,7 @@ def _adopt(task: Task, drivers: JobDrivers) -> ActionOutcome | None:
     token = task.fence.newest()
     if token is None or token.epoch != task.command.epoch:
         return None
-    await_arrival(task, drivers, lambda: drivers.facts(token), ARRIVAL_LOOK_SECONDS)
+    await_arrival(task, drivers, lambda: drivers.facts(token))
     facts = drivers.facts(token)
     if not facts:
         return None

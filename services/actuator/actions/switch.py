@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import Enum
 
 from services.actuator.actions.pair import has_ended, others
-from services.actuator.actions.waits import ASK_SECONDS
+from services.actuator.actions.waits import ASK_SECONDS, BOUNDARY_LOOK_SECONDS, GRACE_SECONDS
 from services.actuator.backends import DriverState
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers, LiveDriver
@@ -24,11 +24,6 @@ from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
 from tidegate.events.way import boundary_seconds
 from tidegate.launcher.control import HandoverOrder, Token
-
-LOOK_SECONDS = 0.02
-"""Between two looks at the answer of the first driver: they add to the time without commits."""
-GRACE_SECONDS = 8.0
-"""From the deadline of the first driver until it counts as one that does not answer."""
 
 
 def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutcome:
@@ -75,7 +70,7 @@ def _pause(task: Task, drivers: JobDrivers, token: Token, first: LiveDriver, sec
         seconds = boundary_seconds(application.ways, seconds)
     drivers.control.request_hold(HandoverOrder(token, first_id, seconds))
     watch = _PauseWatch(task, drivers, token, first_id, second_id)
-    answer = task.until(watch.look, seconds + GRACE_SECONDS, LOOK_SECONDS)
+    answer = task.until(watch.look, seconds + GRACE_SECONDS, BOUNDARY_LOOK_SECONDS)
     if answer is None:
         return _not_switched(f"The first driver did not answer within {seconds + GRACE_SECONDS:g} s.")
     if answer is _Answer.GOES_ON:

@@ -21,7 +21,7 @@ from typing import Any
 
 from services.actuator.actions.elsewhere import elsewhere
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress, going_back_could_help
-from services.actuator.actions.waits import ASK_SECONDS, NO_ANSWER_SECONDS
+from services.actuator.actions.waits import ASK_SECONDS, NO_ANSWER_SECONDS, START_LOOK_SECONDS, UNKNOWN_SECONDS
 from services.actuator.backends import DriverState
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.drivers import NO_ANSWER, JobDrivers
@@ -35,10 +35,6 @@ from tidegate.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
-"""Between two looks at the control directory, and at a checkpoint on this machine."""
-UNKNOWN_SECONDS = 30.0
-"""How long the cluster may not know a driver that has not arrived before the attempt is given up."""
 SAY_SECONDS = 15.0
 """Between two log lines about the same start."""
 
@@ -102,7 +98,7 @@ class StartWatch:
         most = self.deadline.most_seconds
         # `look` itself gives up when the time is over, with a reason
         near = self._task.files.near(self._task.spec.application.checkpoint_location)
-        return self._task.until(self.look, most, LOOK_SECONDS if near else ASK_SECONDS) or ActionOutcome(
+        return self._task.until(self.look, most, START_LOOK_SECONDS if near else ASK_SECONDS) or ActionOutcome(
             ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
         )
 

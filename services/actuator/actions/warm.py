@@ -14,8 +14,8 @@ from typing import Any
 
 from services.actuator.actions.pair import end_driver
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress
-from services.actuator.actions.verify import LOOK_SECONDS, DriverCheck
-from services.actuator.actions.waits import ASK_SECONDS, await_arrival
+from services.actuator.actions.verify import DriverCheck
+from services.actuator.actions.waits import START_LOOK_SECONDS, await_arrival
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
@@ -47,7 +47,7 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
             return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
     watch = _WarmWatch(task, drivers, token, submission_id, parallelism)
     most = watch.deadline.most_seconds
-    outcome = task.until(watch.look, most, LOOK_SECONDS) or watch.failure(f"was not ready within {most:g} s")
+    outcome = task.until(watch.look, most, START_LOOK_SECONDS) or watch.failure(f"was not ready within {most:g} s")
     if outcome.event is ActionEvent.WARM:
         return outcome
     if not end_driver(task, drivers, submission_id):
@@ -119,5 +119,5 @@ class _WarmWatch:
 
 def _adopt(task: Task, drivers: JobDrivers) -> Token | None:
     """Return the run of a second driver that has arrived, or arrives now; None if it will not come."""
-    await_arrival(task, drivers, lambda: drivers.newest_run(task.command.epoch), ASK_SECONDS)
+    await_arrival(task, drivers, lambda: drivers.newest_run(task.command.epoch))
     return drivers.newest_run(task.command.epoch)
