@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from typer.testing import CliRunner
 
 from tests.support.wait import wait_until
-from tidegate.events.topics import RESULTS
+from tidegate.cli.main import app
+from tidegate.events.topics import JOBS, RESULTS
+from tidegate.runtime.dependencies import kafka_probe
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
 
@@ -63,6 +66,31 @@ def test_a_service_does_not_start_on_topics_that_do_not_fit(kafka: str, service:
     end = ended("-m", f"services.{service}", bootstrap_servers=kafka, topic_prefix=prefix, log_level="WARNING")
     assert (end.returncode, len(end.stderr.splitlines())) == (2, 1), end.stderr
     assert "must have the same number of partitions" in end.stderr
+
+
+def test_partitions_added_to_the_jobs_topic_are_noticed(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A running service says once that it does not read them, and the doctor warns of them."""
+    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"wide-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(settings, partitions=2)
+    ask, jobs = kafka_probe(settings), JOBS.named(settings.topic_prefix)
+    ask()
+    assert not caplog.messages
+    admin = AdminClient(settings.kafka())  # its answers come only while it lives
+    for future in admin.create_partitions([NewPartitions(jobs, 3)]).values():
+        future.result(timeout=30)
+
+    def told() -> bool:
+        ask()
+        return bool(caplog.messages)
+
+    assert wait_until(told, 30)
+    ask()
+    assert caplog.messages == [
+        f"partitions were added to topic {jobs}: it had 2 and has 3; this service does not read the new ones"
+    ]
+    words = ["doctor", "-b", kafka, "--topic-prefix", settings.topic_prefix, "--work-dir", "/nonexistent"]
+    shown = CliRunner(env={"COLUMNS": "300"}).invoke(app, words).stdout
+    assert f"{jobs} has 3 partitions, the pipeline topics have 2" in shown
 
 
 def test_topics_cannot_be_created_without_a_broker() -> None:

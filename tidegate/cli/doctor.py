@@ -24,7 +24,7 @@ from tidegate.events.topics import TOPICS
 from tidegate.fleet.warnings import in_words
 from tidegate.remote.files import Files
 from tidegate.runtime.settings import without_login
-from tidegate.runtime.topics import check_topics, ensure_topics
+from tidegate.runtime.topics import check_topics, ensure_topics, jobs_partitions
 from tidegate.stack import StackError, StackInfo, status
 from tidegate.stack.jars import (
     KAFKA,
@@ -201,6 +201,14 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
         f"{len(TOPICS)} topics with prefix {settings.topic_prefix!r}, {partitions} partitions per pipeline topic{note}"
     )
     yield Finding("ok", "topics", what)
+    jobs = jobs_partitions(settings)
+    if jobs != partitions:
+        yield Finding(
+            "warn",
+            "jobs topic",
+            f"{settings.topic_prefix}jobs has {jobs} partitions, the pipeline topics have {partitions}",
+            "if partitions were added to it, create topics under another prefix and apply the specs there",
+        )
 
 
 def _redis(settings: ClientSettings) -> Finding:

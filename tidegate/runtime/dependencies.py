@@ -68,12 +68,17 @@ class Dependencies:
 
 
 def kafka_probe(settings: ServiceSettings) -> Probe:
-    """Return a probe that asks the broker for the partitions of the jobs topic."""
+    """Return a probe that asks the broker for the partitions of the jobs topic, and warns if some were added."""
     admin = AdminClient(settings.kafka())
-    topic = JOBS.named(settings.topic_prefix)
+    topic, known = JOBS.named(settings.topic_prefix), 0
 
-    def ask() -> object:
+    def ask() -> None:
+        nonlocal known
         admin.poll(0)  # hands librdkafka's log lines to Python's logging
-        return admin.list_topics(topic, timeout=KAFKA_SECONDS)
+        count = len(admin.list_topics(topic, timeout=KAFKA_SECONDS).topics[topic].partitions)
+        if 0 < known < count:
+            text = "partitions were added to topic %s: it had %d and has %d; this service does not read the new ones"
+            log.warning(text, topic, known, count)
+        known = max(known, count)
 
     return ask

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
 
-from tidegate.events.topics import TOPICS, Topic
+from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.runtime.poll import retry
 from tidegate.runtime.settings import ServiceSettings
 
@@ -95,6 +95,11 @@ def check_topics(settings: ServiceSettings) -> int:
     if len(set(counts.values())) > 1:
         raise TopicsDoNotFit(f"the pipeline topics must have the same number of partitions, found {counts}")
     return next(iter(counts.values()))
+
+
+def jobs_partitions(settings: ServiceSettings) -> int:
+    """Return the number of partitions of the jobs topic; it was created with as many as the pipeline topics."""
+    return _partition_counts(AdminClient(settings.kafka()))[JOBS.named(settings.topic_prefix)]
 
 
 def _partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict[str, int]:
