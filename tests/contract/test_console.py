@@ -181,7 +181,7 @@ def test_what_if_says_how_sure_it_is(recorded: SimulatedTopics) -> None:
     assert re.search(r"<strong>\d+ → \d+, what if \d+", text)
     charts = json.loads(text.partition('id="chart-data">')[2].partition("</script>")[0])
     assert [line["label"] for line in charts[0]["series"]] == ["recorded", "what if"]
-    assert charts[0]["marks"][0]["label"] == "first other change"
+    assert charts[0]["marks"][0]["label"] == "first different change"
 
 
 def test_a_decision_says_what_would_change_it(recorded: SimulatedTopics) -> None:

@@ -96,7 +96,7 @@ def test_a_job_that_is_stopped_for_a_while_is_judged_as_well(way: Way) -> None:
 
 
 def test_recorded_snapshots_are_the_truth_until_another_change() -> None:
-    """Up to the first other change the snapshots are the recorded ones; the twin takes over at the next one."""
+    """Up to the first different change the snapshots are the recorded ones; the twin takes over at the next one."""
     trial = tried("threshold")
     place = trial.leaves_at
     assert place is not None

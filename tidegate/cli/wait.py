@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tidegate import interrupts
 from tidegate.cli.problems import NO
-from tidegate.client import ClientSettings, received
+from tidegate.client import ClientSettings, received, skip
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
@@ -111,7 +111,7 @@ def _pump(
     def run() -> None:
         since = began - timedelta(seconds=5)
         try:
-            for one in received(model, settings, job=job, since=since, follow=True, stop=stop.is_set):
+            for one in received(model, settings, job=job, since=since, follow=True, on_error=skip, stop=stop.is_set):
                 events.put(one.event)
         except Exception as error:  # noqa: BLE001  (raised again by the waiting thread)
             events.put(error)

@@ -91,7 +91,7 @@ def charts_of_trial(trial: Trial) -> tuple[Chart, ...]:
     at = tuple(float(point.at) for point in was)
     marks: tuple[ChartMark, ...] = ()
     if trial.leaves_at is not None:
-        marks = (ChartMark(float(trial.recorded[trial.leaves_at].at), "first other change", operator=False),)
+        marks = (ChartMark(float(trial.recorded[trial.leaves_at].at), "first different change", operator=False),)
     objective = trial.specs[-1][0].scaling.lag_objective_seconds
     slots = [tuple(float(point.slots) for point in points) for points in (was, tried)]
     delays = [tuple(_rounded(point) for point in points) for points in (was, tried)]

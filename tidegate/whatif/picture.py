@@ -39,7 +39,8 @@ def draw(trial: Trial) -> bytes:
             at = _when(trial.recorded[trial.leaves_at].at)
             panel.axvline(at, color=CHANGE, linewidth=0.9, linestyle=":")
             if stepped:
-                panel.annotate(" first other change", (at, 1), xycoords=("data", "axes fraction"), va="top", fontsize=8)
+                place = {"xy": (at, 1), "xycoords": ("data", "axes fraction"), "va": "top", "fontsize": 8}
+                panel.annotate(" first different change", **place)
         panel.set_ylabel(name)
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.25)
