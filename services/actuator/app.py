@@ -66,15 +66,15 @@ def build(
     )
     session = int(settings.session_timeout_seconds * 1000)
     return Actuator(
-        settings,
-        clock,
-        group_consumer(settings, settings.actuator_group, **{"session.timeout.ms": session}),
-        publisher,
-        JobsView(settings),
-        runner,
-        Health(clock, registry),
-        ActuatorMetrics(registry),
-        Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}),
+        settings=settings,
+        clock=clock,
+        consumer=group_consumer(settings, settings.actuator_group, **{"session.timeout.ms": session}),
+        producer=publisher,
+        jobs=JobsView(settings),
+        runner=runner,
+        health=Health(clock, registry),
+        metrics=ActuatorMetrics(registry),
+        dependencies=Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}),
     )
 
 

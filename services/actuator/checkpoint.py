@@ -124,7 +124,14 @@ def _read(path: Place, name: str) -> QueryCheckpoint:
             with contextlib.suppress(FileNotFoundError):  # Spark removes old commits
                 times[int(entry.name)] = entry.stat().st_mtime
     offsets = [int(name) for name in names(path / "offsets") if name.isdigit()]
-    return QueryCheckpoint(path, name, _query_id(path), max(offsets, default=None), max(times, default=None), times)
+    return QueryCheckpoint(
+        path=path,
+        name=name,
+        query_id=_query_id(path),
+        newest_offset=max(offsets, default=None),
+        newest_commit=max(times, default=None),
+        commit_times=times,
+    )
 
 
 def _query_id(path: Place) -> str | None:

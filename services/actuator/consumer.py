@@ -91,7 +91,7 @@ class _Partition:
         return sum(order.future is None for lane in self.lanes.values() for order in lane)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Actuator:
     """The service; `run` until `stop`."""
 

@@ -1,4 +1,4 @@
-"""Carries out one command: asks the state machine for the next action, performs it, publishes the result, repeats."""
+"""Carries out one command: asks the state machine for the next action, performs it, records its outcome, repeats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.actuator.actions.announce import announce
 from services.actuator.actions.find import find
 from services.actuator.actions.moved import ENDED_BY_MOVE, where_it_ran
 from services.actuator.actions.resize import resize
-from services.actuator.actions.resume import resume as resume_first
+from services.actuator.actions.resume import resume
 from services.actuator.actions.retire import retire
 from services.actuator.actions.stop import stop
 from services.actuator.actions.submit import submit
@@ -25,11 +25,12 @@ from services.actuator.checkpoint import CheckpointError
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from services.actuator.fence import Fence, JobFence, Outfenced
-from services.actuator.machine import Action, ActionEvent, CommandState, advance, next_action, resume
+from services.actuator.machine import Action, ActionEvent
+from services.actuator.progress import CommandProgress
 from services.actuator.task import Abandoned, ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, CheckpointMark, Phase, result_id
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control import Control, ControlError
 from tidegate.launcher.failure import explanation, secrets_of
@@ -95,30 +96,32 @@ class CommandRunner:
         if self.log.ended(command.command_id):
             log.info("job %s: command %s has already ended", command.job_id, command.command_id)
             return None
-        last_good = self.log.job(command.job_id).last_good or command.from_parallelism or None
-        state = resume(command, last_good, self.log.results(command.command_id))
-        taken_over = state.phase is not None
+        progress = CommandProgress(command, self.log, self.clock, partial(self._publish, command, trace_id))
+        taken_over = progress.state.phase is not None
         cluster = None if spec is None else self._former_cluster(spec)
         if not taken_over:
-            state = self._record(command, state, self._admit(command, spec), trace_id)
-        elif spec is None or (cluster is not None and state.phase is not Phase.ACCEPTED):
-            state = self._record(command, state, _ORPHANED if spec is None else ENDED_BY_MOVE, trace_id)
-        if spec is None or next_action(state) is Action.NOTHING:
-            return state.phase
+            progress.record(self._admit(command, spec))
+        elif spec is None or (cluster is not None and progress.state.phase is not Phase.ACCEPTED):
+            progress.record(_ORPHANED if spec is None else ENDED_BY_MOVE)
+        if spec is None or progress.next_action() is Action.NOTHING:
+            return progress.state.phase
         try:
             drivers = self._drivers(spec)
             if cluster is not None:
                 drivers.before = self._drivers(where_it_ran(spec, cluster))
         except _FILE_ERRORS as error:  # there can be no file at the place that the spec names by now
-            outcome = replace(_broken(spec, error), event=ActionEvent.ORPHANED)
-            return self._record(command, state, outcome, trace_id).phase
+            progress.record(replace(_broken(spec, error), event=ActionEvent.ORPHANED))
+            return progress.state.phase
         fence = JobFence(self.fence, drivers.control, spec.job_id, command.epoch, self.owner)
         task = Task(command, spec, self.clock, fence, cancelled, self.files)
-        while next_action(state) is not Action.NOTHING:
-            outcome = self._perform(state, task, drivers, taken_over=taken_over)
+        while progress.next_action() is not Action.NOTHING:
+            progress.record(self._perform(progress, task, drivers, taken_over=taken_over))
             taken_over = False
-            state = self._record(command, state, outcome, trace_id)
-        return state.phase
+        return progress.state.phase
+
+    def _publish(self, command: ScalingCommand, trace_id: str | None, result: ActionResult) -> None:
+        self.publish(result, trace_id)
+        self.trace(spans_of_result(command, self.log.results(command.command_id), result, trace_id))
 
     def _former_cluster(self, spec: JobSpec) -> Mapping[str, str] | None:
         """Return the cluster where the job was started last, if its spec names another one and it was not stopped."""
@@ -138,13 +141,15 @@ class CommandRunner:
         sentence = f"From size {command.from_parallelism} to {command.to_parallelism}."
         return ActionOutcome(ActionEvent.ADMITTED, sentence)
 
-    def _perform(self, state: CommandState, task: Task, drivers: JobDrivers, *, taken_over: bool) -> ActionOutcome:
+    def _perform(
+        self, progress: CommandProgress, task: Task, drivers: JobDrivers, *, taken_over: bool
+    ) -> ActionOutcome:
         """Perform the next action; while the job's files cannot be used, or anything else fails, try again for a while.
 
         That time begins with the first failure: the action itself may take hours. What is wrong with one job must not
         end the commands of all jobs: the next actuator would end at the same place.
         """
-        action, longest = next_action(state), task.spec.application.stop_deadline_seconds
+        action, longest = progress.next_action(), task.spec.application.stop_deadline_seconds
         outcome: ActionOutcome | None = None
         give_up_at: float | None = None
         maybe_submitted = taken_over
@@ -152,7 +157,7 @@ class CommandRunner:
             began = self.clock.monotonic()
             try:
                 task.check()
-                outcome = outcome or self._actions(task, drivers, state, maybe_submitted=maybe_submitted)[action]()
+                outcome = outcome or _actions(task, drivers, progress, maybe_submitted=maybe_submitted)[action]()
                 task.check()
             except Outfenced:
                 return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
@@ -173,94 +178,32 @@ class CommandRunner:
                 return outcome
             task.cancelled.wait(FILES_SECONDS)
 
-    def _actions(
-        self, task: Task, drivers: JobDrivers, state: CommandState, *, maybe_submitted: bool
-    ) -> dict[Action, Callable[[], ActionOutcome]]:
-        """Return the function of each action, with its inputs."""
-        result = partial(self.log.newest, task.command.command_id)
-        return {
-            Action.FIND: lambda: find(task, drivers),
-            Action.RESIZE: lambda: resize(task, drivers, state, accepted=result(Phase.ACCEPTED)),
-            Action.STOP: lambda: stop(task, drivers, self._failed_from(task.command), may_refuse=state.attempt == 1),
-            Action.ANNOUNCE: lambda: announce(task, drivers),
-            Action.SUBMIT: lambda: submit(
-                task,
-                drivers,
-                state.parallelism,
-                result(Phase.STOPPED).checkpoint,
-                maybe_submitted=maybe_submitted,
-            ),
-            Action.VERIFY: lambda: verify(
-                task,
-                drivers,
-                accepted=result(Phase.ACCEPTED),
-                stopped=result(Phase.RUNNING if state.way is Way.HANDOVER else Phase.STOPPED),
-                running=result(Phase.RUNNING),
-            ),
-            Action.WARM: lambda: warm(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
-            Action.SWITCH: lambda: switch(task, drivers, result(Phase.SWITCHING)),
-            Action.RETIRE: lambda: retire(
-                task, drivers, running=result(Phase.RUNNING), verified=result(Phase.RETIRING)
-            ),
-            Action.RESUME: lambda: resume_first(task, drivers, result(Phase.SWITCHING)),
-        }
 
-    def _failed_from(self, command: ScalingCommand) -> CheckpointMark | None:
-        """Return where the checkpoint stood before the restart that is now being taken back; None if there was none."""
-        first = {r.phase: r for r in self.log.results(command.command_id) if r.attempt == 1}
-        if Phase.RUNNING not in first or Phase.STOPPED not in first:
-            return None
-        return first[Phase.STOPPED].checkpoint
-
-    def _with_reason(self, command: ScalingCommand, outcome: ActionOutcome) -> ActionOutcome:
-        """Return the outcome of a rollback with the reason for it, which is in the first result of attempt 2."""
-        failed = next((r for r in self.log.results(command.command_id) if r.attempt == 2), None)
-        if failed is None:
-            return outcome
-        code = failed.code if outcome.code == "OK" else outcome.code
-        sentence = (
-            f"Size {command.to_parallelism} failed: {failed.sentence} Back at the last good size: {outcome.sentence}"
-        )
-        return replace(outcome, code=code, sentence=sentence)
-
-    def _record(
-        self, command: ScalingCommand, state: CommandState, outcome: ActionOutcome, trace_id: str | None
-    ) -> CommandState:
-        """Publish the result of an action and add it to the log; only then has the command moved on."""
-        moved = advance(state, outcome.event)
-        if moved.phase is None:
-            raise RuntimeError(f"command {command.command_id}: {outcome.event} leads nowhere")
-        if moved.phase is Phase.ROLLED_BACK:
-            outcome = self._with_reason(command, outcome)
-        result = ActionResult(
-            result_id=result_id(command.command_id, moved.phase, moved.attempt),
-            command_id=command.command_id,
-            job_id=command.job_id,
-            pipeline_id=command.pipeline_id,
-            kind=command.kind,
-            phase=moved.phase,
-            attempt=moved.attempt,
-            epoch=command.epoch,
-            at=self.clock.now(),
-            parallelism=moved.parallelism if outcome.parallelism is None else outcome.parallelism,
-            code=outcome.code,
-            sentence=outcome.sentence,
-            incarnation=outcome.incarnation,
-            submission_id=outcome.submission_id,
-            downtime_seconds=outcome.downtime_seconds,
-            outage_seconds=outcome.outage_seconds,
-            delay_seconds=outcome.delay_seconds,
-            application=outcome.application,
-            details=dict(outcome.details),
-            checkpoint=outcome.checkpoint,
-            run=outcome.run,
-            way=moved.way,
-        )
-        self.publish(result, trace_id)
-        self.trace(spans_of_result(command, self.log.results(command.command_id), result, trace_id))
-        self.log.add(result)
-        log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, result.parallelism, outcome.sentence)
-        return moved
+def _actions(
+    task: Task, drivers: JobDrivers, progress: CommandProgress, *, maybe_submitted: bool
+) -> dict[Action, Callable[[], ActionOutcome]]:
+    """Return the function of each action, with its inputs."""
+    state, newest = progress.state, progress.newest
+    return {
+        Action.FIND: lambda: find(task, drivers),
+        Action.RESIZE: lambda: resize(task, drivers, state, accepted=newest(Phase.ACCEPTED)),
+        Action.STOP: lambda: stop(task, drivers, progress.failed_from(), may_refuse=state.attempt == 1),
+        Action.ANNOUNCE: lambda: announce(task, drivers),
+        Action.SUBMIT: lambda: submit(
+            task, drivers, state.parallelism, newest(Phase.STOPPED).checkpoint, maybe_submitted=maybe_submitted
+        ),
+        Action.VERIFY: lambda: verify(
+            task,
+            drivers,
+            accepted=newest(Phase.ACCEPTED),
+            stopped=newest(Phase.RUNNING if state.way is Way.HANDOVER else Phase.STOPPED),
+            running=newest(Phase.RUNNING),
+        ),
+        Action.WARM: lambda: warm(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
+        Action.SWITCH: lambda: switch(task, drivers, newest(Phase.SWITCHING)),
+        Action.RETIRE: lambda: retire(task, drivers, running=newest(Phase.RUNNING), verified=newest(Phase.RETIRING)),
+        Action.RESUME: lambda: resume(task, drivers, newest(Phase.SWITCHING)),
+    }
 
 
 def _broken(spec: JobSpec, error: Exception) -> ActionOutcome:

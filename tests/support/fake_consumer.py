@@ -173,15 +173,15 @@ class ActuatorRun:
         jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=self._spec)
         producer = types.SimpleNamespace(publish=lambda event, **_: self.letters.append(event))
         self.actuator = Actuator(
-            ActuatorSettings(leave_seconds=0.5, **settings),
-            SystemClock(),
-            cast(Consumer, self.consumer),
-            cast(Any, producer),
-            cast(Any, jobs),
-            cast(CommandRunner, runner),
-            cast(Any, nothing),
-            ActuatorMetrics(CollectorRegistry()),
-            cast(Any, nothing),
+            settings=ActuatorSettings(leave_seconds=0.5, **settings),
+            clock=SystemClock(),
+            consumer=cast(Consumer, self.consumer),
+            producer=cast(Any, producer),
+            jobs=cast(Any, jobs),
+            runner=cast(CommandRunner, runner),
+            health=cast(Any, nothing),
+            metrics=ActuatorMetrics(CollectorRegistry()),
+            dependencies=cast(Any, nothing),
         )
         self.code: list[int | BaseException] = []
         self._thread = threading.Thread(target=self._run, daemon=True)

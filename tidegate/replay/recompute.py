@@ -119,14 +119,15 @@ def recompute(
     """
     if (bootstrap_servers is None) == (directory is None):
         raise CannotRecompute("give either bootstrap servers or the directory of a recording")
-    manifest = None if directory is None else read_manifest(directory)  # before Spark, which takes seconds to start
+    # before Spark, which takes seconds to start
+    recording = None if directory is None else (directory, read_manifest(directory))
     session = spark or start_session(master, jars)
     try:
         started = time.monotonic()
         try:
             harm: list[str] = []
-            if directory is not None and manifest is not None:
-                records, harm = from_files(session, directory, manifest)
+            if recording is not None:
+                records, harm = from_files(session, *recording)
             else:
                 records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
             tallies = verify(session, records, job)
