@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from services.actuator.actions import verify
+from services.actuator.actions import start_watch
 from services.actuator.actions.moved import where_it_ran
 from services.actuator.backends import Backend, DriverState, Submission
 from services.actuator.backends.kubernetes import Kubernetes
@@ -144,7 +144,7 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
             raise OSError(errno.EIO, "the disk does not answer")
         return known(location, files)
 
-    monkeypatch.setattr(verify, "read_checkpoints", fails_at_times)
+    monkeypatch.setattr(start_watch, "read_checkpoints", fails_at_times)
     assert world.carry(command()) is Phase.VERIFIED
     assert not failures
 
@@ -163,7 +163,7 @@ def test_files_that_fail_slowly_fail_the_command_all_the_same(
             raise Died  # it would be tried for ever
         raise OSError(errno.EIO, "the disk does not answer")
 
-    monkeypatch.setattr(verify, "read_checkpoints", hangs)
+    monkeypatch.setattr(start_watch, "read_checkpoints", hangs)
     assert world.carry(command()) is Phase.FAILED
     assert world.topic[-1].code == "BROKEN_FILES"
     assert len(tries) > 1
@@ -747,7 +747,7 @@ def test_an_actuator_that_is_to_end_leaves_its_command_at_once(
     with monkeypatch.context() as patched:
         patched.setattr(world, "works", works)
         if broken:
-            patched.setattr(verify, "read_checkpoints", fails)
+            patched.setattr(start_watch, "read_checkpoints", fails)
         runner = CommandRunner(world, command_log(world.topic), world, {"standalone": world}, world.publish, owner="a")
         with pytest.raises(Abandoned, match="left to the next actuator"):
             runner.run(command(), world.spec, gone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from services.actuator.actions.pair import end_driver, others
-from services.actuator.actions.verify import StartWatch
+from services.actuator.actions.start_watch import StartWatch
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -31,7 +31,9 @@ def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
     token = task.fence.take()
     driver = first[0].submission_id
     drivers.control.let_go(HandoverOrder(token, driver))
-    outcome = StartWatch(task, drivers, mark, token, driver, task.clock.now(), limited=False).wait()
+    outcome = StartWatch(
+        task, drivers, before=mark, token=token, submission_id=driver, since=task.clock.now(), limited=False
+    ).wait()
     if outcome.event is not ActionEvent.COMMITTED:
         sentence = f"The first driver did not go on: {outcome.sentence}"
         return replace(outcome, event=ActionEvent.NOT_RESUMED, sentence=sentence, code="NOT_RESUMED")

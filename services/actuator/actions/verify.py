@@ -1,42 +1,22 @@
-"""VERIFY: has the new run committed its first batch? If there is no data, it is enough that its queries are idle.
-
-Of a `start`, it is enough that tasks of its first batch have finished and the batch goes on for half an interval more.
-Then the job can be measured, and grow, before that batch ends.
+"""VERIFY: has the new run committed its first batch? `start_watch.py` looks.
 
 What was there before is in the result of the stop: the newest commit of each query, and its id. Results written by a
 version of Tidegate that did not record it so cannot be verified against. Then the attempt counts as failed, which
 leads to an orderly stop and a start that can be verified.
-
-A run that keeps its checkpoint elsewhere is verified by what its driver says, and the result has a code of its own.
-`start_deadline.py` says how long a start may take.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
-from services.actuator.actions.elsewhere import elsewhere
-from services.actuator.actions.start_deadline import StartDeadline, StartProgress, going_back_could_help
-from services.actuator.actions.waits import ASK_SECONDS, NO_ANSWER_SECONDS, START_LOOK_SECONDS, UNKNOWN_SECONDS
-from services.actuator.backends import DriverState
-from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
-from services.actuator.drivers import NO_ANSWER, JobDrivers
+from services.actuator.actions.start_deadline import going_back_could_help
+from services.actuator.actions.start_watch import StartWatch
+from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
-from tidegate.events.command import CommandKind
-from tidegate.events.result import CHECKPOINT_ELSEWHERE, FIRST_BATCH, ActionResult, CheckpointMark, QueryCommit
+from tidegate.events.result import ActionResult
 from tidegate.events.wire import Scalar
 from tidegate.launcher.control import Token
-from tidegate.runtime.clock import Clock
-
-log = logging.getLogger(__name__)
-
-SAY_SECONDS = 15.0
-"""Between two log lines about the same start."""
 
 
 def verify(
@@ -49,8 +29,15 @@ def verify(
     else:
         token = Token(task.command.epoch, running.run)
         limited = going_back_could_help(task.command, running.attempt)
-        watch = StartWatch(task, drivers, stopped.checkpoint, token, running.submission_id, running.at, limited=limited)
-        outcome = watch.wait()
+        outcome = StartWatch(
+            task,
+            drivers,
+            before=stopped.checkpoint,
+            token=token,
+            submission_id=running.submission_id,
+            since=running.at,
+            limited=limited,
+        ).wait()
     delay = task.seconds_since(accepted.at)
     details: dict[str, Scalar] = {
         **outcome.details,
@@ -61,154 +48,3 @@ def verify(
         if name in result.details:
             details[name] = result.details[name]
     return replace(outcome, details=details, submission_id=running.submission_id, delay_seconds=delay)
-
-
-class StartWatch:
-    """Looks at one new run until it has worked or failed."""
-
-    def __init__(
-        self,
-        task: Task,
-        drivers: JobDrivers,
-        before: CheckpointMark,
-        token: Token,
-        submission_id: str | None,
-        since: datetime,
-        *,
-        limited: bool,
-    ) -> None:
-        self._task = task
-        self._drivers = drivers
-        self._before = before
-        self._submission_id = submission_id
-        self._token = token
-        self._check = DriverCheck(drivers, task.clock)
-        self._say_at = task.clock.monotonic() + SAY_SECONDS
-        self._at_work_since: float | None = None
-        self.deadline = StartDeadline(
-            task.spec.application.start_deadline_seconds,
-            task.command.first_batch_seconds,
-            now=task.clock.monotonic(),
-            elapsed=task.seconds_since(since),
-            limited=limited,
-        )
-
-    def wait(self) -> ActionOutcome:
-        """Wait until the run has worked or failed."""
-        most = self.deadline.most_seconds
-        # `look` itself gives up when the time is over, with a reason
-        near = self._task.files.near(self._task.spec.application.checkpoint_location)
-        return self._task.until(self.look, most, START_LOOK_SECONDS if near else ASK_SECONDS) or ActionOutcome(
-            ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
-        )
-
-    def look(self) -> ActionOutcome | None:
-        """Return how the start has ended, or None if it is still under way."""
-        facts = self._drivers.facts(self._token)
-        progress = StartProgress.of(facts, self._drivers.control.progress(self._token))
-        application_id = facts.get("application_id")
-        if application_id is not None:
-            works = self._committed(facts, progress) or self._working(facts, progress)
-            if works is not None:
-                return replace(works, incarnation=application_id, application=facts.get("application"))
-        submission_id = facts.get("submission_id") or self._submission_id
-        ended = self._check.failure(submission_id, arrived=bool(facts))
-        late = self.deadline.see(progress, self._task.clock.monotonic())
-        self._say(progress)
-        if ended is None and late is None:
-            return None
-        reason = self._drivers.reason(self._token, submission_id)
-        sentence = f"{ended or late} The reason: {reason}" if reason else ended or late or ""
-        return ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED", details=progress.details)
-
-    def _committed(self, facts: dict[str, Any], progress: StartProgress) -> ActionOutcome | None:
-        """Return that the run works, if it does, or that its checkpoint is another query's."""
-        spec = self._task.spec
-        astray = elsewhere(spec, facts)
-        found = _first_commit(read_checkpoints(spec.application.checkpoint_location, self._task.files), self._before)
-        if found is None and astray is not None and progress.committed:
-            found = ActionOutcome(ActionEvent.COMMITTED, "The new driver has committed a batch.")
-        if found is None and "idle_at" in facts:
-            found = ActionOutcome(ActionEvent.COMMITTED, "The queries run and have no data to process.")
-        if found is None or found.event is not ActionEvent.COMMITTED or astray is None:
-            return found
-        return replace(found, sentence=f"{found.sentence} {astray}", code=CHECKPOINT_ELSEWHERE)
-
-    def _working(self, facts: dict[str, Any], progress: StartProgress) -> ActionOutcome | None:
-        """Return that the first batch of a start is at work and will not end at once, if that is so."""
-        if self._task.command.kind is not CommandKind.START or not progress.tasks_done:
-            return None
-        now = self._task.clock.monotonic()
-        self._at_work_since = now if self._at_work_since is None else self._at_work_since
-        if now < self._at_work_since + self._task.spec.interval_seconds / 2:
-            return None
-        sentence, astray = f"The new driver works: {progress.text}.", elsewhere(self._task.spec, facts)
-        sentence, code = (sentence, FIRST_BATCH) if astray is None else (f"{sentence} {astray}", CHECKPOINT_ELSEWHERE)
-        return ActionOutcome(ActionEvent.WORKING, sentence, code, details=progress.details)
-
-    def _say(self, progress: StartProgress) -> None:
-        """Log now and then how far the run has come."""
-        now = self._task.clock.monotonic()
-        if now >= self._say_at:
-            self._say_at = now + SAY_SECONDS
-            log.info("job %s: run %s starts: %s", self._task.spec.job_id, self._token, progress.text)
-
-
-def _first_commit(now: Sequence[QueryCheckpoint], before: CheckpointMark) -> ActionOutcome | None:
-    """Return what the checkpoint says about the new run, or None while it has committed nothing."""
-    for checkpoint in now:
-        known = before.queries.get(checkpoint.name, QueryCommit())
-        if known.query_id is not None and checkpoint.query_id != known.query_id:
-            sentence = f"{checkpoint.path} belongs to query {checkpoint.query_id}; before, it was {known.query_id}."
-            return ActionOutcome(ActionEvent.SILENT, sentence, "OTHER_QUERY")
-        first = checkpoint.first_commit_after(known.batch_id)
-        if first is None:
-            continue
-        batch_id, at = first
-        downtime, outage, after = None, None, ""
-        if before.last_commit_at is not None:
-            downtime = round(max(0.0, at - before.last_commit_at.timestamp()), 3)
-            outage = round(max(0.0, downtime - checkpoint.pace(batch_id)), 3)
-            after = f" {downtime:.1f} s after the last commit of the old one"
-        return ActionOutcome(
-            ActionEvent.COMMITTED,
-            f"The new driver committed batch {batch_id}{after}.",
-            details={"first_batch_id": batch_id, "first_commit_at": at},
-            downtime_seconds=downtime,
-            outage_seconds=outage,
-        )
-    return None
-
-
-class DriverCheck:
-    """Asks the cluster now and then whether the new driver still runs."""
-
-    def __init__(self, drivers: JobDrivers, clock: Clock) -> None:
-        self._drivers = drivers
-        self._clock = clock
-        self._ask_at = clock.monotonic()
-        self._silent_since: float | None = None
-        self._unknown_since: float | None = None
-
-    def failure(self, submission_id: str | None, *, arrived: bool) -> str | None:
-        """Return why waiting any longer is pointless, or None."""
-        now = self._clock.monotonic()
-        if submission_id is None or now < self._ask_at:
-            return None
-        self._ask_at = now + ASK_SECONDS
-        try:
-            state = self._drivers.state(submission_id)
-        except NO_ANSWER:
-            self._silent_since = now if self._silent_since is None else self._silent_since
-            silent = now - self._silent_since > NO_ANSWER_SECONDS
-            return f"The cluster has not answered for {NO_ANSWER_SECONDS:g} s." if silent else None
-        self._silent_since = None
-        if state is DriverState.ENDED:
-            return "The new driver ended before its first batch."
-        if state is not DriverState.ABSENT or arrived:
-            self._unknown_since = None
-            return None
-        # a master that has lost its state may learn of the driver again from its worker
-        self._unknown_since = now if self._unknown_since is None else self._unknown_since
-        unknown = now - self._unknown_since > UNKNOWN_SECONDS
-        return f"The cluster has not known driver {submission_id} for {UNKNOWN_SECONDS:g} s." if unknown else None

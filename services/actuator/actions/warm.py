@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from services.actuator.actions.driver_check import DriverCheck
 from services.actuator.actions.pair import end_driver
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress
-from services.actuator.actions.verify import DriverCheck
 from services.actuator.actions.waits import START_LOOK_SECONDS, await_arrival
 from services.actuator.backends import BackendRefused, BackendUnreachable
 from services.actuator.drivers import JobDrivers
