@@ -14,7 +14,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from services.collector.delivery import BulkPublisher, DeliveryQueue, Outgoing
+from services.collector.delivery import BulkPublisher, DeliveryQueue
 from services.collector.metrics import CollectorMetrics
 from services.collector.round import DueJob, GroupAnswers, Remembered, Round
 from services.collector.schedule import Schedule
@@ -37,6 +37,9 @@ from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
 
 log = logging.getLogger(__name__)
+
+Letter = tuple[DeadLetter, bytes | None]
+"""A dead letter and the key of its record."""
 
 LOAD_SECONDS = 90.0
 JOBS_SECONDS = 1.0
@@ -66,7 +69,8 @@ class Collector:
     deliveries: DeliveryQueue
     metrics: CollectorMetrics
     health: Health
-    letters: list[Outgoing]
+    letters: list[Letter]
+    """Of specs that cannot be read; the thread of the jobs topic adds, the main loop takes."""
 
     def __post_init__(self) -> None:
         self._schedule = Schedule()
@@ -199,8 +203,7 @@ class Collector:
         letters = [self.letters.pop(0) for _ in range(len(self.letters))]
         self.deliveries.put(letters)
         for letter, _ in letters:
-            if isinstance(letter, DeadLetter):
-                self.metrics.dead_letters.labels(JOBS.suffix, letter.code).inc()
+            self.metrics.dead_letters.labels(JOBS.suffix, letter.code).inc()
             self._limit.bad()
 
     def _round_ended(self, task: asyncio.Task[None]) -> None:
@@ -222,7 +225,7 @@ def build(
 ) -> Collector:
     """Return the collector. `jobs` is given the function that handles unreadable specs."""
     metrics = CollectorMetrics(registry)
-    letters: list[Outgoing] = []
+    letters: list[Letter] = []
 
     def unreadable(record: ConsumedRecord, error: Unreadable) -> None:
         send_to_dead_letters(keep, record, error, consumer="collector", seen_at=clock.now())
