@@ -29,7 +29,7 @@ async def serve(settings: CollectorSettings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    seconds = settings.master_timeout_seconds
+    kafka_seconds, seconds = settings.kafka_timeout_seconds, settings.master_timeout_seconds
     clusters = Clusters(
         HttpMaster(seconds), KubernetesClusters(Api(timeout_seconds=seconds), seconds), YarnClusters(seconds)
     )
@@ -39,7 +39,10 @@ async def serve(settings: CollectorSettings) -> None:
         clock=clock,
         publisher=Publisher(settings),
         jobs=lambda on_unreadable: JobsView(settings, on_unreadable),
-        offsets=KafkaOffsets(settings, settings.kafka_timeout_seconds),
+        offsets={
+            None: KafkaOffsets(settings, kafka_seconds),
+            **{name: KafkaOffsets(each, kafka_seconds) for name, each in settings.kafka_clusters.items()},
+        },
         clusters=clusters,
         registry=registry,
     )

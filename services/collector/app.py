@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from services.collector.delivery import BulkPublisher, DeliveryQueue
 from services.collector.metrics import CollectorMetrics
-from services.collector.round import DueJob, GroupAnswers, Remembered, Round
+from services.collector.round import DueJob, GroupAnswers, Remembered, Round, Shared
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
 from services.collector.snapshots import other_topics, snapshot
@@ -135,7 +135,7 @@ class Collector:
             for job_id, interval in due.items()
             if job_id in self._specs  # it may just have been removed
         ]
-        groups: dict[tuple[str, str | None], list[DueJob]] = {}
+        groups: dict[Shared, list[DueJob]] = {}
         for job in jobs:
             groups.setdefault(job.shares, []).append(job)
         asked = Round(self.sources, jobs, self._wanted(due))
@@ -156,7 +156,7 @@ class Collector:
         return wanted
 
     async def _measure(self, asked: Round, group: Sequence[DueJob]) -> None:
-        """Queue the snapshots of jobs that share a log directory and a cluster, once those have been heard."""
+        """Queue the snapshots of jobs that share their sources, once those have been heard."""
         answers = await asked.answers(group)
         made = (self._snapshot(job, answers) for job in group)
         self.deliveries.put([(snapshot, None) for snapshot in made if snapshot is not None])
@@ -198,7 +198,8 @@ class Collector:
             self._schedule.forget(self._specs)
             self.metrics.keep(self._specs)
             applications = [spec.application for spec in specs]
-            self.sources.keep({a.event_log_dir for a in applications} | {a.cluster_place or "" for a in applications})
+            places = {a.event_log_dir for a in applications} | {a.cluster_place or "" for a in applications}
+            self.sources.keep(places | {spec.kafka_cluster or "" for spec in specs})
             self._limit.good()
         letters = [self.letters.pop(0) for _ in range(len(self.letters))]
         self.deliveries.put(letters)
@@ -218,7 +219,7 @@ def build(
     clock: Clock,
     publisher: BulkPublisher,
     jobs: Callable[[Callable[[ConsumedRecord, Unreadable], None]], JobSource],
-    offsets: OffsetSource,
+    offsets: Mapping[str | None, OffsetSource],
     clusters: ClusterSource,
     registry: CollectorRegistry,
     logs: Callable[[Place], LogSource] | None = None,

@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.settings import KafkaConnection
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ FORGET_SECONDS = 3600.0
 
 
 class KafkaOffsets:
-    """Asks the broker over one connection. Blocks; one caller at a time."""
+    """Asks a cluster over one connection. Blocks; one caller at a time."""
 
-    def __init__(self, settings: ServiceSettings, timeout_seconds: float) -> None:
+    def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         self._timeout = ANSWER_SHARE * timeout_seconds
-        self._admin = AdminClient({**settings.kafka(), "socket.timeout.ms": max(1000, int(timeout_seconds * 1000))})
+        self._admin = AdminClient({**connection.kafka(), "socket.timeout.ms": max(1000, int(timeout_seconds * 1000))})
         self._complained: set[str] = set()
         self._firsts: dict[str, dict[int, int]] = {}
         self._asked_at: dict[str, float] = {}

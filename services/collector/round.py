@@ -1,7 +1,7 @@
 """One round of measuring: each source is asked once, and at once, for all jobs that are due.
 
-Kafka is asked for all topics together, each cluster once, and each log directory once. Jobs that share a cluster and a
-directory have their answers as soon as those have answered or timed out. So a dead cluster or disk delays nobody else.
+Each Kafka cluster is asked for all topics together, each Spark cluster once, and each log directory once. Jobs that share
+all three have their answers as soon as those have answered or timed out. So a dead cluster or disk delays nobody else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.collector.snapshots import SourceAnswers, untold_topics
 from services.collector.sources import ClusterAnswer, KafkaAnswer, Sources
@@ -28,6 +29,17 @@ class Remembered:
     """Topics that the job reads and its spec does not name."""
 
 
+class Shared(NamedTuple):
+    """The sources of a job, which it may share with other jobs."""
+
+    folder: str
+    """Of the event logs."""
+    place: str | None
+    """Of the Spark cluster."""
+    kafka: str | None
+    """The name of the Kafka cluster; None for the one with Tidegate's own topics."""
+
+
 @dataclass(frozen=True, slots=True)
 class DueJob:
     """A job whose snapshot is due, as it was known when the round began."""
@@ -42,14 +54,15 @@ class DueJob:
         return int(self.interval.end.timestamp())
 
     @property
-    def shares(self) -> tuple[str, str | None]:
-        """The log directory and the cluster, which it may share with other jobs."""
-        return self.spec.application.event_log_dir, self.spec.application.cluster_place
+    def shares(self) -> Shared:
+        """Its sources."""
+        application = self.spec.application
+        return Shared(application.event_log_dir, application.cluster_place, self.spec.kafka_cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswers:
-    """The sources' answers about jobs that share a log directory and a cluster."""
+    """The sources' answers about jobs that share them."""
 
     kafka: KafkaAnswer
     cluster: ClusterAnswer | None
@@ -79,19 +92,20 @@ class Round:
         self, sources: Sources, due: Sequence[DueJob], wanted: Mapping[str, Mapping[str, Interval | None]]
     ) -> None:
         self._sources = sources
-        plain, committed = set[str](), set[str]()
+        topics: dict[str | None, tuple[set[str], set[str]]] = {}
         for job in due:
+            plain, committed = topics.setdefault(job.shares.kafka, (set(), set()))
             (committed if job.spec.read_committed else plain).update(job.spec.sources, job.remembered.others)
-        folders, places = {job.shares[0] for job in due}, {job.shares[1] for job in due}
+        folders, places = {job.shares.folder for job in due}, {job.shares.place for job in due}
         ask = asyncio.create_task
-        self._kafka = ask(sources.kafka(plain, committed))
+        self._kafka = {name: ask(sources.kafka(name, *asked)) for name, asked in topics.items()}
         self._clusters = {place: ask(sources.cluster(place)) for place in places if place is not None}
         self._logs = {folder: ask(sources.logs(folder, wanted[folder])) for folder in folders}
 
     async def answers(self, group: Sequence[DueJob]) -> GroupAnswers:
-        """Return the answers about jobs that share a log directory and a cluster."""
-        folder, place = group[0].shares
-        kafka = await self._kafka
+        """Return the answers about jobs that share them."""
+        folder, place, name = group[0].shares
+        kafka = await self._kafka[name]
         cluster = await self._clusters[place] if place is not None else None
         readings = await self._logs[folder] or {}
         untold = {

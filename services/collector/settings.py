@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pydantic import Field
+from typing_extensions import override
 
-from tidegate.runtime.settings import ServiceSettings
+from tidegate.events.wire import Identifier
+from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 
 
 class CollectorSettings(ServiceSettings):
     """Settings of the collector. Every source has its own time limit within an interval."""
 
+    kafka_clusters: dict[Identifier, KafkaConnection] = Field(default_factory=dict)
+    """Other Kafka clusters that jobs read from, as JSON by the name that specs give as `kafka_cluster`. For example
+    `{"payments": {"bootstrap_servers": "kafka-p1:9092"}}`; each can have the security settings that services have. With
+    a password, better a secret file."""
     kafka_timeout_seconds: float = Field(default=3.0, gt=0, le=60)
-    """Longest wait for the end offsets of all jobs' topics; after that they are missing from the snapshot."""
+    """Longest wait for the end offsets of all jobs' topics on one Kafka cluster; after that they are missing from the
+    snapshot."""
     master_timeout_seconds: float = Field(default=2.0, gt=0, le=60)
     """Longest wait for one Spark master, or the API of Kubernetes; after that capacity and job state are missing."""
     log_timeout_seconds: float = Field(default=3.0, gt=0, le=60)
@@ -26,3 +33,8 @@ class CollectorSettings(ServiceSettings):
     every 10 s (`spark.sql.streaming.noDataProgressEventInterval`)."""
     publish_backlog: int = Field(default=20_000, ge=1)
     """Most snapshots that may wait for a slow broker; further ones are dropped, logged, and leave a gap."""
+
+    @override
+    def redacted(self) -> dict[str, str]:
+        found = (f"{name} ({each.bootstrap_servers})" for name, each in sorted(self.kafka_clusters.items()))
+        return super().redacted() | {"kafka_clusters": "; ".join(found)}

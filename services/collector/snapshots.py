@@ -228,6 +228,8 @@ def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[
         WarningCode.TOPIC_NOT_LISTED: seen.others - unknown,
     }
     named = [SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics]
+    if not seen.kafka.is_known:
+        named.append(SnapshotWarning(code=WarningCode.KAFKA_UNKNOWN))
     if run is not None and run.real_time:
         named.append(SnapshotWarning(code=WarningCode.REAL_TIME))
     if run is not None and run.clock_ahead_seconds is not None:

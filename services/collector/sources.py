@@ -18,7 +18,7 @@ from services.collector.metrics import CollectorMetrics
 from services.collector.offsets import TopicOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.view import ClusterView
-from services.collector.worker import WorkerThread, WorkerThreads
+from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.remote.files import Files, Place
 from tidegate.runtime.clock import Clock
@@ -43,6 +43,8 @@ class KafkaAnswer:
     """Those that are known."""
     stable_ends: TopicOffsets | None = None
     """Where the first open transaction begins, for jobs that read only what is committed; None without an answer."""
+    is_known: bool = True
+    """False if the settings do not name the cluster."""
 
     def of(self, spec: JobSpec) -> KafkaAnswer:
         """Return the answer with the end offsets up to which a job can read."""
@@ -100,35 +102,41 @@ class Sources:
 
     settings: CollectorSettings
     clock: Clock
-    offsets: OffsetSource
+    offsets: Mapping[str | None, OffsetSource]
+    """By the name of the Kafka cluster; None for the one with Tidegate's own topics."""
     clusters: ClusterSource
     open_logs: Callable[[Place], LogSource]
     metrics: CollectorMetrics
     files: Files = field(default_factory=Files)
 
     def __post_init__(self) -> None:
-        self._kafka_worker = WorkerThread("kafka")
+        self._kafka_workers = WorkerThreads("kafka")
         self._log_workers = WorkerThreads("logs")
         self._checkpoint_workers = WorkerThreads("checkpoints")
         self._directories: dict[str, _Directory] = {}
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
 
-    async def kafka(self, topics: Collection[str], committed: Collection[str] = ()) -> KafkaAnswer:
-        """Return the end offsets, the time of the measurement, and the first offsets.
+    async def kafka(self, cluster: str | None, topics: Collection[str], committed: Collection[str] = ()) -> KafkaAnswer:
+        """Return the end offsets of topics of a Kafka cluster, the time of the measurement, and the first offsets.
 
         Of the topics `committed`, the end offsets are those of readers of committed transactions.
         """
-        seconds, call = self.settings.kafka_timeout_seconds, self._kafka_worker.call
-        ends = await self.bounded("kafka", "", call(seconds, self.offsets.end_offsets, topics))
-        at, stable = self.clock.now(), None
+        source, name = self.offsets.get(cluster), cluster or ""
+        if source is None:
+            return KafkaAnswer(ends=None, at=self.clock.now(), firsts={}, is_known=False)
+
+        async def ask(question: Callable[[], TopicOffsets]) -> TopicOffsets | None:
+            call = self._kafka_workers.call(name, self.settings.kafka_timeout_seconds, lambda _: question())
+            return await self.bounded("kafka", name, call)
+
+        ends = await ask(lambda: source.end_offsets(topics))
+        at, stable, firsts = self.clock.now(), None, None
         if committed:
-            asked = call(seconds, self.offsets.end_offsets, committed, read_committed=True)
-            stable = await self.bounded("kafka", "", asked)
-        firsts = None
+            stable = await ask(lambda: source.end_offsets(committed, read_committed=True))
         if known := {**(ends or {}), **(stable or {})}:
-            firsts = await self.bounded("kafka", "", call(seconds, self.offsets.first_offsets, known))
-        return KafkaAnswer(ends=ends, at=at, firsts=firsts or {}, stable_ends=stable)
+            firsts = await ask(lambda: source.first_offsets(known))
+        return KafkaAnswer(ends=ends, at=at, firsts=firsts or {}, stable_ends=stable, is_known=source is not None)
 
     async def cluster(self, place: str) -> ClusterAnswer | None:
         """Return the state of the cluster at `place`."""
@@ -174,12 +182,13 @@ class Sources:
             self.metrics.source_at.remove(kind, place)
         for where in self._directories.keys() - set(places):
             del self._directories[where]
+        self._kafka_workers.keep(places)
         self._log_workers.keep(places)
         self._checkpoint_workers.keep(places)
 
     def close(self) -> None:
         """End the threads."""
-        for workers in (self._kafka_worker, self._log_workers, self._checkpoint_workers):
+        for workers in (self._kafka_workers, self._log_workers, self._checkpoint_workers):
             workers.close()
 
 

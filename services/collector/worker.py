@@ -76,7 +76,7 @@ class WorkerThreads:
         """Return what `function` returns for a place; raise what `WorkerThread.call` raises."""
         worker = self._workers.get(place)
         if worker is None:
-            worker = self._workers[place] = WorkerThread(f"{self._name} {place}")
+            worker = self._workers[place] = WorkerThread(f"{self._name} {place}".rstrip())
         return await worker.call(timeout_seconds, function, place)
 
     def keep(self, places: Collection[str]) -> None:

@@ -90,6 +90,9 @@ def _credentials(settings: DeciderSettings) -> Any:
     context = None
     if settings.security_protocol.endswith("SSL"):
         context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+        if settings.ssl_certificate_file and settings.ssl_key_file:
+            password = settings.ssl_key_password.get_secret_value() if settings.ssl_key_password else None
+            context.load_cert_chain(settings.ssl_certificate_file, settings.ssl_key_file, password)
     if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
         return faust.SASLCredentials(
             mechanism=settings.sasl_mechanism,

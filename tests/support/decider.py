@@ -27,7 +27,7 @@ from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics, ensure_topics
 
 ROOT = Path(__file__).parents[2]
@@ -54,13 +54,14 @@ def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None
 class Flow:
     """One separate Tidegate on shared servers: its settings, its topics, a publisher.
 
-    `largest_snapshot` is how many bytes a record of the snapshots may have, where the broker's limit will not do.
+    `kafka` is the address of the broker, or how to connect to it. `largest_snapshot` is how many bytes a record of the
+    snapshots may have, where the broker's limit will not do.
     """
 
     def __init__(
         self,
         name: str,
-        bootstrap_servers: str,
+        kafka: str | KafkaConnection,
         redis_url: str,
         *,
         partitions: int = 4,
@@ -68,8 +69,9 @@ class Flow:
     ) -> None:
         parts = urlsplit(redis_url)
         bare = urlunsplit(parts._replace(netloc=f"{parts.hostname}:{parts.port}"))
+        connection = KafkaConnection(bootstrap_servers=kafka) if isinstance(kafka, str) else kafka
         self.settings = DeciderSettings(
-            bootstrap_servers=bootstrap_servers,
+            **connection.model_dump(),
             topic_prefix=f"{name}.",
             redis_url=bare,
             redis_password=SecretStr(parts.password or ""),

@@ -423,6 +423,9 @@ def _later() -> dict[str, Wire]:
         "snapshot.clock_apart": _snapshots()[1].model_copy(
             update={"warnings": (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)}
         ),
+        "snapshot.kafka_unknown": _snapshots()[1].model_copy(
+            update={"warnings": (SnapshotWarning(code=WarningCode.KAFKA_UNKNOWN),)}
+        ),
         "snapshot.real_time": _snapshots()[1].model_copy(
             update={"warnings": (SnapshotWarning(code=WarningCode.REAL_TIME),), "missing": (Part.PROGRESS,)}
         ),
@@ -439,6 +442,7 @@ def _later() -> dict[str, Wire]:
             }
         ),
         "job.growing_pool": _jobs()[1].model_copy(update={"pool_max_slots": 64}),
+        "job.on_another_kafka": _jobs()[1].model_copy(update={"kafka_cluster": "payments"}),
         "job.read_committed": _jobs()[1].model_copy(update={"read_committed": True}),
         "job.priced": _jobs()[1].model_copy(
             update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}

@@ -172,6 +172,8 @@ class World:
         self.clock = HandClock()
         self.jobs = FakeJobs(*specs)
         self.offsets = FakeOffsets()
+        self.payments = FakeOffsets()
+        """Another Kafka cluster."""
         self.master = FakeMaster()
         self.publisher = FakePublisher()
         self.registry = CollectorRegistry()
@@ -185,7 +187,7 @@ class World:
             clock=self.clock,
             publisher=self.publisher,
             jobs=jobs,
-            offsets=self.offsets,
+            offsets={None: self.offsets, "payments": self.payments},
             clusters=self.master,
             logs=logs,
             registry=self.registry,
@@ -458,6 +460,68 @@ def test_what_an_open_transaction_has_written_is_no_lag_of_a_job_that_cannot_rea
 
     made = {each.job_id: each.sources[0].end_offsets for each in asyncio.run(play())}
     assert made == {"recorded": (4000, 4000, 4000, 4000), "strict": (3990, 3990, 3990, 3990)}
+
+
+def test_topics_of_one_name_on_two_kafka_clusters_are_two(tmp_path: Path) -> None:
+    """Each job gets the offsets of its own cluster, and each cluster is asked once."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path), spec(tmp_path, "paid").model_copy(update={"kafka_cluster": "payments"}))
+        world.payments.ends["rec"] = (5000, 5000, 5000, 5000)
+        await world.begin()
+        await world.turn(0)
+        assert world.offsets.calls == world.payments.calls == [{"rec"}]
+        return await world.snapshots(2)
+
+    made = {each.job_id: each.sources[0].end_offsets for each in asyncio.run(play())}
+    assert made == {"recorded": (4000, 4000, 4000, 4000), "paid": (5000, 5000, 5000, 5000)}
+
+
+def test_a_dead_kafka_cluster_delays_only_its_own_jobs(tmp_path: Path) -> None:
+    """The other job's snapshot is there while the cluster still hangs, although both share log and master."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(
+            spec(tmp_path),
+            spec(tmp_path, "paid").model_copy(update={"kafka_cluster": "payments"}),
+            kafka_timeout_seconds=SLOW,
+        )
+        world.payments.hangs = threading.Event()
+        await world.begin()
+        world.clock.at = T
+        started = time.monotonic()
+        world.collector.turn()
+        first = await world.snapshots(1)
+        assert time.monotonic() - started < SLOW / 2
+        assert [each.job_id for each in first] == ["recorded"]
+        made = await world.snapshots(2)
+        world.payments.hangs.set()
+        await world.collector.finish(5.0)
+        return made
+
+    _, paid = asyncio.run(play())
+    assert paid.job_id == "paid"
+    assert Part.END_OFFSETS in paid.missing
+    assert paid.warnings is None
+
+
+def test_a_kafka_cluster_that_the_settings_do_not_name_is_said(tmp_path: Path) -> None:
+    """Offsets of a topic of the same name elsewhere would be wrong, so there are none."""
+    rolling(tmp_path, recorded()[:-2])
+
+    async def play() -> MetricSnapshot:
+        world = World(spec(tmp_path).model_copy(update={"kafka_cluster": "paymnets"}))
+        await world.begin()
+        await world.turn(0)
+        assert not world.offsets.calls
+        return (await world.snapshots(1))[0]
+
+    made = asyncio.run(play())
+    assert made.sources[0].end_offsets == (None, None, None, None)
+    assert Part.END_OFFSETS in made.missing
+    assert [each.code for each in made.warnings or ()] == [WarningCode.KAFKA_UNKNOWN]
 
 
 def test_topics_of_a_pattern_are_asked_once_the_log_tells_them(tmp_path: Path) -> None:

@@ -76,6 +76,16 @@ def test_jobs_are_decided_upstream_first() -> None:
     assert ids(upstream_first([end, two, one, start])) == ["start", "one", "two", "end"]
 
 
+def test_a_topic_of_the_same_name_on_another_kafka_cluster_is_no_link() -> None:
+    """A mirror, for example, has the same names as the cluster that it copies."""
+    raw, report = linked("raw", ("in",), ("a",)), linked("report", ("a",), ())
+    elsewhere = report.model_copy(update={"kafka_cluster": "mirror"})
+    assert "report" in {link.job_id for link in find_links([raw, report])["raw"]}
+    assert find_links([raw, elsewhere]) == {}
+    assert ids(upstream_first([report, raw])) == ["raw", "report"]
+    assert ids(upstream_first([elsewhere, raw])) == ["report", "raw"]
+
+
 def test_jobs_without_a_link_keep_their_order() -> None:
     """So nothing changes for them; a topic of another pipeline is no link."""
     other = job("other", pipeline_id="elsewhere").model_copy(update={"sources": ("in",), "sinks": ("a",)})

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 from typer.core import TyperGroup
 
 from tidegate.archive.keys import BadKey
@@ -95,6 +96,8 @@ def problem_of(error: BaseException) -> Problem | None:
             first = error.errors(include_url=False)[0]
             field = ".".join(map(str, first["loc"])) or error.title
             return Problem(f"setting {field}: {first['msg']}", "settings come from options and TIDEGATE_… variables")
+        case SettingsError():
+            return Problem(f"{error}: {error.__cause__}", "the value of this TIDEGATE_… variable must be JSON")
         case OSError():  # a name too long, a full disk, a file system elsewhere: what ends a command, and is no bug
             what = error.strerror or str(error)
             return Problem(what if error.filename is None else f"{error.filename}: {what}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import SecretStr
 
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
@@ -59,6 +60,10 @@ def kafka_options(settings: ClientSettings) -> dict[str, str]:
     options = {"kafka.security.protocol": settings.security_protocol}
     if settings.ssl_ca_file is not None:
         options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(settings.ssl_ca_file)}
+    if settings.ssl_certificate_file is not None and settings.ssl_key_file is not None:
+        options["kafka.ssl.keystore.type"] = "PEM"
+        options["kafka.ssl.keystore.certificate.chain"] = settings.ssl_certificate_file.read_text(encoding="ascii")
+        options["kafka.ssl.keystore.key"] = _private_key(settings.ssl_key_file, settings.ssl_key_password)
     if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
         module = "scram.ScramLoginModule" if settings.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
         password = settings.sasl_password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
@@ -68,6 +73,19 @@ def kafka_options(settings: ClientSettings) -> dict[str, str]:
             f'username="{settings.sasl_username}" password="{password}";'
         )
     return options
+
+
+def _private_key(path: Path, password: SecretStr | None) -> str:
+    """Return a private key in the one form that Java's client reads on every Java: PKCS #8 without a password."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (only in the extra `replay`)
+
+    opened = password.get_secret_value().encode() if password is not None else None
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), opened)
+    except (TypeError, ValueError) as error:  # a password that is missing, or not needed; no key
+        raise Problem(f"{path}: {error}", "check TIDEGATE_SSL_KEY_FILE and TIDEGATE_SSL_KEY_PASSWORD") from None
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode("ascii")
 
 
 def _say(text: str) -> None:

@@ -1,5 +1,7 @@
 """Links between jobs: two jobs of one pipeline are linked when one writes a topic that the other reads.
 
+Topics of the same name on two Kafka clusters are different topics.
+
 A job also sees the jobs further downstream: those that read what its readers write, and so on.
 
 Jobs of one interval are decided upstream first, so that each sees what those before it plan. In a circle there is no
@@ -139,10 +141,10 @@ class Link:
 
 def upstream_first(specs: Sequence[JobSpec]) -> tuple[JobSpec, ...]:
     """Return the specs with each job after those that it reads from, and otherwise in the order given."""
-    writers: dict[tuple[str, str], list[JobSpec]] = defaultdict(list)
+    writers: dict[tuple[str, str | None, str], list[JobSpec]] = defaultdict(list)
     for spec in specs:
         for topic in spec.sinks:
-            writers[spec.pipeline_id, topic].append(spec)
+            writers[spec.pipeline_id, spec.kafka_cluster, topic].append(spec)
     ordered: dict[str, JobSpec] = {}
     seen: set[str] = set()
     for first in specs:
@@ -153,7 +155,8 @@ def upstream_first(specs: Sequence[JobSpec]) -> tuple[JobSpec, ...]:
                 ordered[spec.job_id] = spec
             elif spec.job_id not in seen:
                 seen.add(spec.job_id)
-                upstream = [each for topic in spec.sources for each in writers[spec.pipeline_id, topic]]
+                place = spec.pipeline_id, spec.kafka_cluster
+                upstream = [each for topic in spec.sources for each in writers[*place, topic]]
                 waiting += [(spec, True), *((each, False) for each in reversed(upstream))]
     return tuple(ordered.values())
 
@@ -163,9 +166,9 @@ def find_links(specs: Iterable[JobSpec]) -> dict[str, tuple[Link, ...]]:
 
     Direct links come first, in the order of the linked jobs' ids, then the jobs further downstream, nearest first.
     """
-    pipelines: dict[str, list[JobSpec]] = defaultdict(list)
+    pipelines: dict[tuple[str, str | None], list[JobSpec]] = defaultdict(list)
     for spec in sorted(specs, key=lambda spec: spec.job_id):
-        pipelines[spec.pipeline_id].append(spec)
+        pipelines[spec.pipeline_id, spec.kafka_cluster].append(spec)
     found: dict[str, tuple[Link, ...]] = {}
     for jobs in pipelines.values():
         readers: dict[str, list[JobSpec]] = defaultdict(list)

@@ -404,6 +404,9 @@ class JobSpec(Wire):
     sources: tuple[TopicName, ...] = Field(min_length=1)
     """The topics that the job reads. Others that its queries read, such as new ones of a `subscribePattern`, are
     measured as well, but do not link the job to those that write them."""
+    kafka_cluster: Identifier | None = None
+    """The Kafka cluster that has `sources` and `sinks`, by its name in the collector's setting `kafka_clusters`. When
+    absent, the one that has Tidegate's own topics."""
     read_committed: bool | None = None
     """True if the job reads only the records of committed transactions, that is, if its sources have the option
     `kafka.isolation.level` with the value `read_committed`. What an open transaction has written is then no lag."""

@@ -44,6 +44,8 @@ class WarningCode(StrEnum):
     """The spec names topics that no query of the job reads."""
     TOPIC_NOT_LISTED = "topic_not_listed"
     """The job reads topics that the spec does not name. They are measured, too."""
+    KAFKA_UNKNOWN = "kafka_unknown"
+    """The collector's settings do not name the Kafka cluster of the spec, so no offsets are known."""
     REAL_TIME = "real_time"
     """A query has a real-time trigger. Its batches do not show how busy it is, so progress is missing."""
     CLOCK_APART = "clock_apart"

@@ -20,6 +20,10 @@ _WORDS = {
         "the job reads {topics}, which its spec does not name; it is measured all the same",
         "add it to `sources` in the spec, so that it also links the job to the ones that write it",
     ),
+    WarningCode.KAFKA_UNKNOWN: (
+        "the collector does not know the Kafka cluster that the spec names, so what waits there is not known",
+        "add it to the collector's setting TIDEGATE_KAFKA_CLUSTERS, or correct `kafka_cluster` in the spec",
+    ),
     WarningCode.REAL_TIME: (
         "a query has a real-time trigger, whose batches do not show how busy it is, so the job keeps its size",
         "set the size by hand, `tidegate scale JOB SLOTS --reason …`, or use a trigger of micro-batches",

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import configure, log_stopped
@@ -34,7 +35,9 @@ def read_settings(name: str, settings: type[S]) -> S:
         for problem in error.errors(include_url=False, include_input=False):
             field = ".".join(map(str, problem["loc"])) or "settings"
             sys.stderr.write(f"{name}: {field}: {problem['msg']}\n")
-        raise SystemExit(WRONG_SET_UP) from None
+    except SettingsError as error:  # no JSON
+        sys.stderr.write(f"{name}: {error}: {error.__cause__}\n")
+    raise SystemExit(WRONG_SET_UP)
 
 
 def run_service(name: str, settings_type: type[S], run: Callable[[S], int]) -> int:

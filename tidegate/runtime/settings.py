@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, JsonValue, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, JsonValue, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "TIDEGATE_"
@@ -26,17 +26,10 @@ def without_login(text: str) -> str:
     return re.sub(r"(?<=://)\S*@", "**********@", text)
 
 
-class ServiceSettings(BaseSettings):
-    """Base of every service's settings."""
+class KafkaConnection(BaseModel):
+    """How to reach one Kafka cluster."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,  # it may hold passwords
-        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
     bootstrap_servers: str = "127.0.0.1:9092"
     """Kafka bootstrap servers, comma-separated."""
@@ -48,8 +41,57 @@ class ServiceSettings(BaseSettings):
     """Needs the other two."""
     sasl_password: SecretStr | None = None
     """Needs the other two; better a secret file."""
-    ssl_ca_file: Path | None = None
+    ssl_ca_file: FilePath | None = None
     """PEM file with the authority of the brokers' certificates, unless the system knows it."""
+    ssl_certificate_file: FilePath | None = None
+    """PEM file with the client certificate, where brokers ask for one; needs ssl_key_file."""
+    ssl_key_file: FilePath | None = None
+    """PEM file with the private key of the client certificate."""
+    ssl_key_password: SecretStr | None = None
+    """Password of the private key, if it has one; better a secret file."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
+        if any(given) and not all(given):
+            raise ValueError("sasl_mechanism, sasl_username and sasl_password must be set together")
+        if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
+            raise ValueError("ssl_certificate_file and ssl_key_file must be set together")
+        return self
+
+    def kafka(self) -> dict[str, Any]:
+        """Return librdkafka's connection settings; its log lines go through Python's logging, in our format."""
+        conf: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+            "logger": logging.getLogger("librdkafka"),
+        }
+        if self.sasl_mechanism and self.sasl_username and self.sasl_password:
+            conf["sasl.mechanism"] = self.sasl_mechanism
+            conf["sasl.username"] = self.sasl_username
+            conf["sasl.password"] = self.sasl_password.get_secret_value()
+        if self.ssl_ca_file:
+            conf["ssl.ca.location"] = str(self.ssl_ca_file)
+        if self.ssl_certificate_file and self.ssl_key_file:
+            conf["ssl.certificate.location"] = str(self.ssl_certificate_file)
+            conf["ssl.key.location"] = str(self.ssl_key_file)
+        if self.ssl_key_password:
+            conf["ssl.key.password"] = self.ssl_key_password.get_secret_value()
+        return conf
+
+
+class ServiceSettings(KafkaConnection, BaseSettings):
+    """Base of every service's settings; the connection is that of Tidegate's own topics."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # it may hold passwords
+        secrets_dir=SECRETS_DIR if SECRETS_DIR.is_dir() else None,
+    )
+
     topic_prefix: str = Field(default="tidegate.", pattern=r"^[A-Za-z0-9._-]{0,100}$")
     """Prefix of every Tidegate topic. Several Tidegates may share a broker, each with its own prefix; then also set
     redis_prefix and actuator_group."""
@@ -79,33 +121,11 @@ class ServiceSettings(BaseSettings):
             raise ValueError(f"unknown setting {', '.join(unknown)}; {cls.__name__} knows {', '.join(sorted(known))}")
         return data
 
-    @model_validator(mode="after")
-    def _sasl_is_whole(self) -> Self:
-        given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
-        if any(given) and not all(given):
-            raise ValueError("sasl_mechanism, sasl_username and sasl_password must be set together")
-        return self
-
     def redacted(self) -> dict[str, str]:
         """Return the settings for printing, with stars for secrets."""
         shown = {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
         options = (f"{place} ({', '.join(sorted(given))})" for place, given in sorted(self.files.items()))
         return shown | {"files": "; ".join(options)}  # their values may be secrets
-
-    def kafka(self) -> dict[str, Any]:
-        """Return librdkafka's connection settings; its log lines go through Python's logging, in our format."""
-        conf: dict[str, Any] = {
-            "bootstrap.servers": self.bootstrap_servers,
-            "security.protocol": self.security_protocol,
-            "logger": logging.getLogger("librdkafka"),
-        }
-        if self.sasl_mechanism and self.sasl_username and self.sasl_password:
-            conf["sasl.mechanism"] = self.sasl_mechanism
-            conf["sasl.username"] = self.sasl_username
-            conf["sasl.password"] = self.sasl_password.get_secret_value()
-        if self.ssl_ca_file:
-            conf["ssl.ca.location"] = str(self.ssl_ca_file)
-        return conf
 
 
 class RedisSettings(ServiceSettings):
