@@ -1,7 +1,8 @@
 """One round of measuring: each source is asked once, and at once, for all jobs that are due.
 
-Each Kafka cluster is asked for all topics together, each Spark cluster once, and each log directory once. Jobs that share
-all three have their answers as soon as those have answered or timed out. So a dead cluster or disk delays nobody else.
+Each Kafka cluster is asked for all topics together, each Spark cluster once, and each log directory once. Jobs that
+share all three have their answers as soon as those have answered or timed out. So a dead cluster or disk delays nobody
+else.
 """
 
 from __future__ import annotations

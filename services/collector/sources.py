@@ -136,7 +136,7 @@ class Sources:
             stable = await ask(lambda: source.end_offsets(committed, read_committed=True))
         if known := {**(ends or {}), **(stable or {})}:
             firsts = await ask(lambda: source.first_offsets(known))
-        return KafkaAnswer(ends=ends, at=at, firsts=firsts or {}, stable_ends=stable, is_known=source is not None)
+        return KafkaAnswer(ends=ends, at=at, firsts=firsts or {}, stable_ends=stable)
 
     async def cluster(self, place: str) -> ClusterAnswer | None:
         """Return the state of the cluster at `place`."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,20 +16,23 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from services.collector.offsets import KafkaOffsets
 from tests.support.decider import DeciderProcess, Flow, overloaded_now
-from tests.support.events import job
-from tests.support.secured_kafka import SecuredKafka, secured_kafka
+from tests.support.events import job, with_application
+from tests.support.secured_kafka import KEY_PASSWORD, SecuredKafka, secured_kafka
 from tidegate.cli import app
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.settings import KafkaConnection
 from tidegate.runtime.topics import create_topics
 
 pytestmark = pytest.mark.timeout(180)
 
+ROOT = Path(__file__).resolve().parents[2]
 WAYS = ("certificate", "PLAIN", "SCRAM-SHA-512")
 
 
@@ -41,6 +49,20 @@ def connection(request: pytest.FixtureRequest, secured: SecuredKafka) -> KafkaCo
     return secured.by_certificate() if request.param == "certificate" else secured.by_password(request.param)
 
 
+def settings_of(connection: KafkaConnection) -> dict[str, str]:
+    """Return the settings by name, with the passwords."""
+    given = connection.model_dump(exclude_none=True).items()
+    return {name: each.get_secret_value() if isinstance(each, SecretStr) else str(each) for name, each in given}
+
+
+def filled(connection: KafkaConnection, topic: str) -> None:
+    """Create a topic that holds one record."""
+    create_topics(AdminClient(connection.kafka()), [NewTopic(topic, 1, 1)])
+    producer = Producer(connection.kafka())
+    producer.produce(topic, b"a record")
+    assert producer.flush(30) == 0
+
+
 @pytest.mark.usefixtures("commands_share")
 def test_decisions_are_made_and_recomputed(
     connection: KafkaConnection, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,8 +75,7 @@ def test_decisions_are_made_and_recomputed(
             flow.wait_read(Decision, 7, 60)
             flow.wait_read(ScalingCommand, 1)
             assert decider.stop() == 0, decider.text()
-        for name, value in connection.model_dump(exclude_none=True).items():
-            text = value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
+        for name, text in settings_of(connection).items():
             monkeypatch.setenv(f"TIDEGATE_{name.upper()}", text)
         command = ["replay", "recompute", "--bootstrap-servers", connection.bootstrap_servers]
         ran = CliRunner().invoke(app, [*command, "--topic-prefix", flow.settings.topic_prefix])
@@ -67,11 +88,39 @@ def test_decisions_are_made_and_recomputed(
 def test_end_offsets_are_read(connection: KafkaConnection) -> None:
     """So the collector reaches the Kafka clusters that its setting `kafka_clusters` names."""
     topic = f"orders-{uuid.uuid4().hex[:8]}"
-    create_topics(AdminClient(connection.kafka()), [NewTopic(topic, 1, 1)])
-    producer = Producer(connection.kafka())
-    producer.produce(topic, b"a record")
-    assert producer.flush(30) == 0
+    filled(connection, topic)
     assert KafkaOffsets(connection, 10.0).end_offsets([topic]) == {topic: (1,)}
+
+
+def test_the_collector_measures_jobs_on_another_kafka_cluster(
+    secured: SecuredKafka, kafka: str, redis_url: str, tmp_path: Path
+) -> None:
+    """Both clusters have a topic of that name, with one record here and none there; each job gets its own offsets."""
+    flow = Flow(f"apart-{uuid.uuid4().hex[:8]}", kafka, redis_url)
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    there = secured.by_certificate()
+    create_topics(AdminClient(flow.settings.kafka()), [NewTopic(topic, 2, 1)])
+    filled(there, topic)
+    at_home = with_application(job("home").model_copy(update={"sources": (topic,)}), event_log_dir=str(tmp_path))
+    away = at_home.model_copy(update={"job_id": "away", "pipeline_id": "away", "kafka_cluster": "payments"})
+    flow.send(at_home, away)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")} | {
+        "TIDEGATE_BOOTSTRAP_SERVERS": kafka,
+        "TIDEGATE_TOPIC_PREFIX": flow.settings.topic_prefix,
+        "TIDEGATE_KAFKA_CLUSTERS": json.dumps({"payments": settings_of(there)}),
+    }
+    with (tmp_path / "collector.log").open("ab") as log:
+        collector = subprocess.Popen(
+            [sys.executable, "-m", "services.collector"], cwd=ROOT, env=environment, stderr=log, start_new_session=True
+        )
+    try:
+        shots = flow.wait_read(MetricSnapshot, 2, 60)
+        assert {shot.job_id: shot.sources[0].end_offsets for shot in shots} == {"home": (0, 0), "away": (1,)}
+    finally:
+        os.killpg(collector.pid, signal.SIGTERM)
+        assert collector.wait(20) == 0
+        flow.close()
+    assert KEY_PASSWORD not in (tmp_path / "collector.log").read_text()
 
 
 @pytest.mark.parametrize("missing", ["ssl_certificate_file", "ssl_ca_file"])
