@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from typer.testing import CliRunner
 
 from tests.support.audited import END, AuditedJob, audited_job, forged_restart, specs, write_audited
 from tidegate.cli import app
+from tidegate.cli.audit import ends_at
 from tidegate.events.topics import TOPICS
 from tidegate.replay.audit import run as program
 from tidegate.replay.audit.checks import AuditCheck, all_checks
 from tidegate.replay.audit.ledger import RedisContents
 from tidegate.replay.audit.page import render_page
-from tidegate.replay.audit.records import of_recording
+from tidegate.replay.audit.records import of_broker, of_recording
 from tidegate.replay.audit.report import as_json, details
 from tidegate.replay.audit.run import AuditResult, CannotAudit, CheckStatus, audit
 from tidegate.runtime.publisher import Publisher
@@ -210,6 +212,47 @@ def test_what_cannot_be_proved_is_named_and_never_passes(session: Any, tmp_path:
     assert "begins at offset 21" in text
     assert "no Redis was given" in text
     assert "there is no event log of app-36" in text
+
+
+def test_a_decision_that_is_made_again_may_order_nothing(session: Any, tmp_path: Path) -> None:
+    """A decider died between a decision and its command. When it decides again, the snapshot is too old to act on."""
+    job = audited_job("orders", 0)
+    lost = job.events("commands")[1]["command_id"]
+    command_removed(job)
+    held = job.records["decisions"]
+    number = next(n for n, each in enumerate(job.events("decisions")) if each["decision_id"] == lost)
+    again = job.events("decisions")[number] | {"decided_at": "2026-03-01T12:09:00Z"}
+    del again["command"]
+    held.insert(number + 1, replace(held[number], value=json.dumps(again).encode()))
+    job.renumber("decisions")
+    recording, _ = write_audited(tmp_path, [job])
+    result = audit(session, of_recording(session, recording), checks=only("ordered-commands"))
+    assert [(outcome.status, outcome.found) for outcome in result.outcomes] == [(CheckStatus.PASSED, 0)]
+
+
+def test_an_audit_of_topics_that_grow_sees_them_at_one_instant(session: Any, kafka: str) -> None:
+    """Each partition is read at another time; what comes after the audit began has no cause among what was read."""
+    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"audit-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(settings, partitions=2)
+    publisher = Publisher(settings)
+    job = audited_job("orders", 0)
+
+    def go_on() -> None:
+        for topic in ("snapshots", "decisions", "commands"):
+            name, record = f"{settings.topic_prefix}{topic}", job.records[topic].pop(0)
+            publisher.send_raw(name, record.key, record.value, list(record.headers))
+        publisher.flush()
+        time.sleep(0.01)
+
+    go_on()
+    ends = ends_at(settings, datetime.now(UTC))
+    go_on()
+    frame = of_broker(session, kafka, settings.topic_prefix, {"endingOffsets": ends}).frame
+    assert {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()} == {
+        "snapshots": 1,
+        "decisions": 1,
+        "commands": 1,
+    }
 
 
 def test_an_audit_of_nothing_is_refused(session: Any, tmp_path: Path) -> None:

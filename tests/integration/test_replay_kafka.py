@@ -22,6 +22,7 @@ from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, SNAPSHOTS, TOPICS
+from tidegate.replay import record as program
 from tidegate.replay.files import read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
@@ -113,6 +114,24 @@ def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
             for folder in ("rec", "again")
         )
         assert now == was
+
+
+def test_a_recording_ends_for_all_topics_at_one_instant(
+    filled: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics are read one after the other; a decision that comes meanwhile has no snapshot among those already read."""
+    later = list(decided("prices", COUNT + 1, partitions=16, scaling=LIVELY, seed=6))[-1]
+    length = program._length
+
+    def grown(settings: ServiceSettings, name: str) -> int:
+        if name.endswith(".decisions"):
+            for event in later:
+                Publisher(settings).publish(event)
+        return length(settings, name)
+
+    monkeypatch.setattr(program, "_length", grown)
+    counts = {entry.topic: entry.records for entry in record(filled, tmp_path / "rec").files}
+    assert (counts["snapshots"], counts["decisions"]) == (2 * COUNT + 2, 2 * COUNT)
 
 
 def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSettings, tmp_path: Path) -> None:

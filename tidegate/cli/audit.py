@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +16,7 @@ from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
+from tidegate.events.topics import TOPICS
 from tidegate.remote.files import Files, Place
 from tidegate.replay.audit.ledger import RedisContents, read_redis
 from tidegate.replay.audit.page import render_page
@@ -21,6 +24,8 @@ from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
 from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdict
 from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
+from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.settings import ServiceSettings
 from tidegate.terminal import stdout, table
 
 
@@ -104,7 +109,21 @@ def _logs(location: str) -> Place:
 
 def _topics(spark: object, settings: ClientSettings | None) -> AuditRecords:
     assert settings is not None  # noqa: S101  (without a recording, a broker was given)
-    return of_broker(spark, settings.bootstrap_servers, settings.topic_prefix, kafka_options(settings))
+    options = {**kafka_options(settings), "endingOffsets": ends_at(settings, datetime.now(UTC))}
+    return of_broker(spark, settings.bootstrap_servers, settings.topic_prefix, options)
+
+
+def ends_at(settings: ServiceSettings, at: datetime) -> str:
+    """Return, as Spark's `endingOffsets`, the offset of each partition's first record at or after an instant.
+
+    Spark itself would read each partition to its end at another time. While the services run, an event that is read
+    late would then have no cause among those that were read early.
+    """
+    ends: dict[str, dict[str, int]] = {}
+    with closing(TopicReader(settings, [topic.named(settings.topic_prefix) for topic in TOPICS], since=at)) as reader:
+        for (topic, partition), offset in reader.begins.items():
+            ends.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(ends)
 
 
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:

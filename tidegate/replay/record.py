@@ -44,7 +44,7 @@ def record(
     compress: bool = False,
     on_progress: OnProgress = lambda _topic, _done, _total: None,
 ) -> RecordingManifest:
-    """Record topics up to their current end into a new directory; return its manifest.
+    """Record topics up to now into a new directory; return its manifest.
 
     Args:
         settings: where the broker is, and the topics' prefix.
@@ -62,9 +62,10 @@ def record(
     if since is not None and until is not None and since >= until:
         raise CannotRecord(f"since {since.isoformat()} is not before until {until.isoformat()}")
     until_ms = None if until is None else int(until.timestamp() * 1000)
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
 
     def wanted(topic: Topic) -> Iterator[KafkaRecord]:
-        for one in _read(settings, topic, since, on_progress):
+        for one in _before(now_ms, _read(settings, topic, since, on_progress)):
             if (until_ms is None or one.timestamp_ms < until_ms) and _about(one, job):
                 yield one
 
@@ -146,6 +147,19 @@ def _read(
             if done % PROGRESS_RECORDS == 0:
                 on_progress(topic.suffix, done, max(total, done))
         on_progress(topic.suffix, done, max(total, done))
+
+
+def _before(at_ms: int, records: Iterable[KafkaRecord]) -> Iterator[KafkaRecord]:
+    """Yield the records of each partition before its first one that is younger than an instant.
+
+    Topics are read one after the other. What comes meanwhile would have no cause in those that were read first.
+    """
+    ended: set[int] = set()
+    for record in records:
+        if record.timestamp_ms > at_ms:
+            ended.add(record.partition)
+        if record.partition not in ended:
+            yield record
 
 
 def _length(settings: ServiceSettings, name: str) -> int:
