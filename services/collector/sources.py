@@ -22,6 +22,7 @@ from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.remote.files import Files, Place
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.producer import said
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.log_directory import JobReading
@@ -166,7 +167,7 @@ class Sources:
             self.metrics.source_failures.labels(kind).inc()
             if source not in self._silent:
                 self._silent.add(source)
-                log.warning("%s does not answer: %s: %s", source, type(error).__name__, error)
+                log.warning("%s does not answer: %s: %s", source, type(error).__name__, said(error))
             return None
         if source in self._silent:
             self._silent.discard(source)

@@ -42,6 +42,7 @@ from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import log_stopped
 from tidegate.runtime.metrics import DECIDER, new_registry
+from tidegate.runtime.producer import said
 from tidegate.runtime.tracer import tracer
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ async def rebuild_reservations(
     try:
         holds = await asyncio.to_thread(read_holds, settings, specs, clock.now(), beat)
     except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
-        log.warning("cannot read the topics to rebuild redis: %s", error)
+        log.warning("cannot read the topics to rebuild redis: %s", said(error))
         return
     if await reservations.restore(holds):
         await reservations.refresh()

@@ -1,8 +1,9 @@
-"""The health page when whoever connects does not ask."""
+"""The health page when whoever connects does not ask, or does not wait for the answer."""
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 
 import httpx
@@ -31,3 +32,20 @@ def test_a_client_that_says_nothing_does_not_keep_a_thread_for_ever(monkeypatch:
         for connection in silent:
             connection.close()
         page.close()
+
+
+def test_a_prober_that_does_not_wait_leaves_no_traceback_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """The log is lines of JSON, and a prober whose time is up, as while a service is paused, is no error of ours."""
+    page = Health(SystemClock(), CollectorRegistry())
+    page.serve("127.0.0.1", *free_ports(1))
+    before = threading.active_count()
+    try:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", page.port or 0)) as prober:
+                prober.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close with a reset
+                prober.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert httpx.get(f"http://127.0.0.1:{page.port}/healthz").text == "ok\n"
+        assert wait_until(lambda: threading.active_count() <= before, 5, 0.01)
+    finally:
+        page.close()
+    assert capsys.readouterr().err == ""

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.support.events import job
 from tests.support.fake_world import FakeWorld
 from tests.unit.test_decider_handler import Bench, overloaded
 from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters
-from tidegate.runtime.logs import about, configure
+from tidegate.runtime.logs import Repeats, about, configure
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit
@@ -103,6 +103,40 @@ def test_an_error_is_logged_before_the_last_line(
     assert (why["level"], str(error) in why["message"]) == ("CRITICAL", True)
     assert ("exception" not in why) == explained
     assert last["message"] == f"stopped by an error, exit code {code}"
+
+
+def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its text is a dump of its fields; the log says what is wrong, and where."""
+
+    def run(_: ServiceSettings) -> int:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Failed while waiting for controller"))
+
+    assert run_service("decider", ServiceSettings, run) == 1
+    why = lines(capsys.readouterr().err)[-2]["message"]
+    assert why == "cannot continue: Kafka at 127.0.0.1:9092: Failed while waiting for controller"
+
+
+def test_a_library_that_tries_again_and_again_does_not_flood_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Faust's client logs two errors for each of ten tries a second to reach a broker. Our own lines are all there."""
+    seconds = [1000.0]
+    configure("decider", ServiceSettings())
+    logging.getLogger().handlers[0].filters[:] = [Repeats(lambda: seconds[0])]
+    capsys.readouterr()
+    for _ in range(310):  # 31 s
+        for node in (2, 3):
+            logging.getLogger("aiokafka.consumer.fetcher").error("Failed fetch messages from %s: no answer", node)
+        seconds[0] += 0.1
+    for _ in range(3):
+        logging.getLogger("services.decider").info("ours")
+    assert [line["message"] for line in lines(capsys.readouterr().err)] == [
+        "Failed fetch messages from 2: no answer",
+        "Failed fetch messages from 3: no answer",
+        "Failed fetch messages from 2: no answer (and 299 times more in the last 30 s)",
+        "Failed fetch messages from 3: no answer (and 299 times more in the last 30 s)",
+        "ours",
+        "ours",
+        "ours",
+    ]
 
 
 @pytest.mark.parametrize(("code", "how"), [(0, "a signal"), (75, "an error")])

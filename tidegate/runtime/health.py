@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from typing_extensions import override
 
 from tidegate.runtime import metrics
 from tidegate.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
 
 STUCK_AFTER_SECONDS = 30.0
 """How long the main loop may take for one pass."""
 REQUEST_SECONDS = 10.0
 """How long whoever has connected may take to ask."""
+
+
+class _QuietServer(ThreadingHTTPServer):
+    """A server that logs what goes wrong with a request, instead of writing a traceback among the lines of JSON."""
+
+    @override
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log the error; a prober that did not wait for its answer is none of ours."""
+        error = sys.exc_info()[1]
+        if isinstance(error, ConnectionError):
+            log.debug("%s did not wait for its answer: %s", client_address, error)
+        else:
+            log.error("a request from %s failed", client_address, exc_info=error)
 
 
 class Health:
@@ -74,7 +92,7 @@ class Health:
             def log_message(self, format: str, *args: object) -> None:
                 """Keep health checks out of the log."""
 
-        self._server = ThreadingHTTPServer((host, port), HealthRequest)
+        self._server = _QuietServer((host, port), HealthRequest)
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def close(self) -> None:

@@ -9,7 +9,8 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -17,7 +18,10 @@ from datetime import UTC, datetime
 from tidegate.runtime.settings import ServiceSettings
 
 CHATTY = ("httpx", "faust", "mode", "aiokafka")
-"""Libraries that log every request or every record at INFO."""
+"""Libraries that log every request or every record at INFO, and some of them every try of a retry as an error."""
+
+REPEAT_SECONDS = 30.0
+"""For so long, a line of theirs is not repeated."""
 
 _ABOUT: ContextVar[dict[str, str]] = ContextVar("about", default={})  # noqa: B039 - it is replaced, never changed
 
@@ -30,6 +34,36 @@ def about(**ids: str) -> Iterator[None]:
         yield
     finally:
         _ABOUT.reset(token)
+
+
+class Repeats(logging.Filter):
+    """Lets each line of the chatty libraries through once in `REPEAT_SECONDS`; it then tells how often it was repeated.
+
+    While a broker is away, Faust's client would write twenty lines a second.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._lock = threading.Lock()
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
+        """When a line was let through, and how often it was held back since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to write the line."""
+        if record.name.partition(".")[0] not in CHATTY:
+            return True
+        now, line = self._now(), (record.name, record.getMessage())
+        with self._lock:
+            at, repeated = self._said.get(line, (-REPEAT_SECONDS, 0))
+            if now - at < REPEAT_SECONDS:
+                self._said[line] = at, repeated + 1
+                return False
+            self._said = {other: said for other, said in self._said.items() if now - said[0] < 2 * REPEAT_SECONDS}
+            self._said[line] = now, 0
+        if repeated:
+            record.msg, record.args = f"{line[1]} (and {repeated} times more in the last {now - at:.0f} s)", ()
+        return True
 
 
 class JsonFormatter(logging.Formatter):
@@ -53,6 +87,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     """Send log lines, Python warnings and exceptions of threads to standard error; log the settings without secrets."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(Repeats())
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
     logging.captureWarnings(True)
     threading.excepthook = _log_exception

@@ -96,6 +96,12 @@ class RecordProducer:
         return NotDelivered("the producer has failed for good, as librdkafka's log says; another one takes its place")
 
 
+def said(error: Exception) -> str:
+    """Return what an error says: in words alone if it is Kafka's, whose text is a dump of its fields."""
+    first = error.args[0] if error.args else None
+    return first.str() if isinstance(first, KafkaError) else str(error)
+
+
 def _not_delivered(error: KafkaError, topic: str, key: bytes | None) -> NotDelivered:
     kind = TooLarge if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else NotDelivered
     return kind(f"{topic} key {key!r}: {error.str()}")

@@ -14,6 +14,7 @@ from pydantic_settings import SettingsError
 
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import configure, log_stopped
+from tidegate.runtime.producer import said
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit
 
@@ -66,7 +67,8 @@ def run_service(name: str, settings_type: type[S], run: Callable[[S], int]) -> i
         if signals:  # librdkafka replaces an exit that starts in one of its callbacks by another error
             code = 0
         else:
-            log.critical("cannot continue: %s", error, exc_info=not isinstance(error, EXPLAINED))
+            where = f"Kafka at {settings.bootstrap_servers}: " if isinstance(error, KafkaException) else ""
+            log.critical("cannot continue: %s%s", where, said(error), exc_info=not isinstance(error, EXPLAINED))
             code = FAILED
     log_stopped(name, code)
     return code
