@@ -17,9 +17,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.settings import DeciderSettings
-from tidegate.runtime.topics import TopicsDoNotFit, check_topics, create_topics
+from tidegate.runtime.topics import TopicsDoNotFit, check_topics, create_topics, partition_counts
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+METADATA_MS = 5000
+"""How old what Faust's consumer knows of the partitions' leaders may be."""
 BUFFERED = 64
 """Records that Faust fetches ahead; after a stop, the rest of them is read again."""
 
@@ -34,6 +36,10 @@ def new_app(settings: DeciderSettings) -> faust.App:
         broker_session_timeout=settings.session_timeout_seconds,
         broker_heartbeat_interval=min(3.0, settings.session_timeout_seconds / 3),
         broker_rebalance_timeout=60.0,
+        # A broker that hangs is noticed after the first; by the second, it is then known who leads instead of it. By
+        # default that takes minutes. While others are slow to join the group, a request to join is repeated as well.
+        broker_request_timeout=1.5 * settings.session_timeout_seconds,
+        consumer_metadata_max_age_ms=METADATA_MS,
         broker_commit_interval=1.0,
         stream_buffer_maxsize=BUFFERED,
         stream_wait_empty=True,
@@ -111,16 +117,17 @@ def prepare_topics(settings: DeciderSettings) -> int:
     """
     partitions = check_topics(settings)
     admin = AdminClient(settings.kafka())
-    changelog = NewTopic(
-        settings.changelog,
-        num_partitions=partitions,
-        replication_factor=settings.replication_factor,
-        config={"cleanup.policy": "compact"},
-    )
-    if not create_topics(admin, [changelog]):
-        found = len(admin.list_topics(settings.changelog, timeout=30).topics[settings.changelog].partitions)
-        if found != partitions:
-            raise TopicsDoNotFit(
-                f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
-            )
+    found = partition_counts(admin).get(settings.changelog)
+    if found is None:  # to ask for it each time would need Kafka's controller, which may be away while brokers serve
+        changelog = NewTopic(
+            settings.changelog,
+            num_partitions=partitions,
+            replication_factor=settings.replication_factor,
+            config={"cleanup.policy": "compact"},
+        )
+        create_topics(admin, [changelog])
+    elif found != partitions:
+        raise TopicsDoNotFit(
+            f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
+        )
     return partitions

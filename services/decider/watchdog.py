@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from services.decider.settings import DeciderSettings
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.producer import said
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class Watchdog:
         self._consumer = Consumer(
             {**self.settings.kafka(), "group.id": self.settings.group, "enable.auto.commit": False}
         )
+        self._admin = AdminClient(self.settings.kafka())
         self._detector = StallDetector(self.settings.stall_seconds)
         self._every = min(5.0, self.settings.stall_seconds / 4)
 
@@ -69,12 +72,13 @@ class Watchdog:
         while True:
             time.sleep(self._every)
             self._consumer.poll(0)  # subscribed to nothing: only passes librdkafka's log lines to Python's logging
+            self._admin.poll(0)
             try:
                 committed, ends = self._ask()
             except KafkaException as error:
                 # An unreachable broker is not our stall: nobody can make progress. Then the time limit starts again.
                 self._detector = StallDetector(self.settings.stall_seconds)
-                log.warning("the broker does not tell the group's offsets: %s", error)
+                log.warning("the broker does not tell the group's offsets: %s", said(error))
                 continue
             self.on_lag(sum(max(0, ends[p] - committed.get(p, 0)) for p in ends))
             if self._detector.stalled(committed, ends, self.clock.monotonic()):
@@ -88,10 +92,19 @@ class Watchdog:
         asked = [TopicPartition(*partition) for partition in self.partitions()]
         if not asked:
             return committed, ends
+        # Only this makes the client forget a leader that is gone: it would ask it for minutes, also when it is back.
+        self._admin.list_topics(timeout=10)
+        first, end = self._offsets(asked, OffsetSpec.earliest()), self._offsets(asked, OffsetSpec.latest())
         for found in self._consumer.committed(asked, timeout=10):
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(found.topic, found.partition), timeout=10, cached=False
-            )
-            ends[found.topic, found.partition] = high
-            committed[found.topic, found.partition] = max(found.offset, low)
+            place = (found.topic, found.partition)
+            ends[place] = end[place]
+            committed[place] = max(found.offset, first[place])
         return committed, ends
+
+    def _offsets(self, asked: list[TopicPartition], spec: OffsetSpec) -> dict[Partition, int]:
+        """Return an offset of each partition; raise `KafkaException` if the leader of one does not tell it."""
+        answers = self._admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=10)
+        found = {(p.topic, p.partition): answer.result(timeout=20).offset for p, answer in answers.items()}
+        if min(found.values()) < 0:  # so librdkafka tells of a leader that was too late
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a leader did not answer in time"))
+        return found

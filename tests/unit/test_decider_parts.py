@@ -6,14 +6,17 @@ import asyncio
 import threading
 import types
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from pydantic import ValidationError
 
 from services.decider.app import headers_of
+from services.decider.faust_app import prepare_topics
 from services.decider.outbox import KafkaOutbox, Kept, States
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs, SpecBook
@@ -29,6 +32,7 @@ from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, Unreadable, decode
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
+from tidegate.events.topics import TOPICS
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
 from tidegate.runtime.producer import TooLarge
@@ -122,10 +126,14 @@ def test_losing_a_partition_is_not_a_stall() -> None:
 
 
 class AbsentBroker:
-    """A broker with a committed offset that never moves, and that does not answer for three minutes."""
+    """A broker with a committed offset that never moves, and that does not answer for three minutes.
+
+    After that another one leads the partitions. A client only learns of it when it lists the topics.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.knows_leader = True
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -136,13 +144,27 @@ class AbsentBroker:
 
     def committed(self, places: list[TopicPartition], **_: float) -> list[TopicPartition]:
         """Return the committed offsets."""
-        if 30.0 <= self.seconds < 210.0:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        self._answer()
         return [TopicPartition(place.topic, place.partition, 5) for place in places]
 
-    def get_watermark_offsets(self, _place: TopicPartition, **_: object) -> tuple[int, int]:
-        """Return the ends of a partition."""
-        return 0, 9
+    def list_topics(self, **_: float) -> None:
+        """Tell who leads."""
+        self._answer()
+        self.knows_leader = True
+
+    def list_offsets(self, asked: dict[TopicPartition, object], **_: float) -> dict[TopicPartition, Future[Any]]:
+        """Return the ends of partitions, or -1001 for a leader that does not answer."""
+        answers = {}
+        for place, spec in asked.items():
+            offset = 9 if isinstance(spec, type(OffsetSpec.latest())) else 0
+            answers[place] = Future[Any]()
+            answers[place].set_result(types.SimpleNamespace(offset=offset if self.knows_leader else -1001))
+        return answers
+
+    def _answer(self) -> None:
+        if 30.0 <= self.seconds < 210.0:
+            self.knows_leader = False
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
 def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +177,8 @@ def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.Monkey
         stalls.append((broker.seconds, why))
         ended.set()
 
-    monkeypatch.setattr("services.decider.watchdog.Consumer", lambda _settings: broker)
+    for client in ("Consumer", "AdminClient"):
+        monkeypatch.setattr(f"services.decider.watchdog.{client}", lambda _settings: broker)
     fake_time(monkeypatch, "services.decider.watchdog", sleep=broker.sleep)
     clock = types.SimpleNamespace(monotonic=lambda: broker.seconds)
     Watchdog(
@@ -168,6 +191,34 @@ def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.Monkey
     assert ended.wait(10)
     assert stalls == [(270.0, "no progress, with lag on [('t', 0)]")]
     assert set(lags) == {4}
+
+
+class NoController:
+    """Brokers that serve, and have all topics, while Kafka has no controller."""
+
+    def __init__(self, _conf: object) -> None:
+        names = [topic.named("tidegate.") for topic in TOPICS] + ["tidegate.decider-state-changelog"]
+        self.topics = {name: types.SimpleNamespace(partitions={0: None, 1: None}) for name in names}
+
+    def poll(self, _seconds: float) -> None:
+        """Hand over no log lines."""
+
+    def list_topics(self, **_: float) -> NoController:
+        """Return the topics."""
+        return self
+
+    def create_topics(self, *_: object, **__: object) -> dict[str, Future[None]]:
+        """Fail as it does without a controller."""
+        refused = Future[None]()
+        refused.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT, "waiting for controller")))
+        return {"tidegate.decider-state-changelog": refused}
+
+
+def test_a_decider_starts_while_kafka_has_no_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the controller creates a topic, but all topics are there, and the brokers serve without it."""
+    monkeypatch.setattr("services.decider.faust_app.AdminClient", NoController)
+    monkeypatch.setattr("tidegate.runtime.topics.AdminClient", NoController)
+    assert prepare_topics(DeciderSettings()) == 2
 
 
 class FakeJobsView:

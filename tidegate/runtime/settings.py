@@ -14,9 +14,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FilePath, JsonValue, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from typing_extensions import override
 
 PREFIX = "TIDEGATE_"
 SECRETS_DIR = Path("/run/secrets")
+REQUEST_SECONDS = 10.0
+"""How long a broker may take to answer a request before the client tries again, by then perhaps at another broker."""
 NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STACK_ID"})
 """Variables of the embedded stack, which services may inherit."""
 
@@ -126,6 +129,14 @@ class ServiceSettings(KafkaConnection, BaseSettings):
         shown = {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
         options = (f"{place} ({', '.join(sorted(given))})" for place, given in sorted(self.files.items()))
         return shown | {"files": "; ".join(options)}  # their values may be secrets
+
+    @override
+    def kafka(self) -> dict[str, Any]:
+        """Return librdkafka's connection settings for Tidegate's own topics."""
+        # A broker that hangs is found out by this alone. By default it takes a minute, and what was sent to it is given
+        # up before it can be sent to the new leader.
+        seconds = min(REQUEST_SECONDS, self.delivery_timeout_seconds / 3)
+        return {**super().kafka(), "socket.timeout.ms": max(1000, int(seconds * 1000))}
 
 
 class RedisSettings(ServiceSettings):

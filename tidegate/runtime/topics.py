@@ -24,7 +24,7 @@ def ensure_topics(
     Raises `KafkaException` if no broker answers, `TopicsDoNotFit` if existing topics do not fit.
     """
     admin = AdminClient(settings.kafka())
-    _partition_counts(admin, timeout_seconds=10)  # without a broker this fails sooner than the request below
+    partition_counts(admin, timeout_seconds=10)  # without a broker this fails sooner than the request below
     wanted = [
         NewTopic(
             topic.named(settings.topic_prefix),
@@ -85,7 +85,7 @@ def check_topics(settings: ServiceSettings) -> int:
 
     One worker can handle a pipeline in order only if its key is on the same partition of every topic.
     """
-    found = _partition_counts(AdminClient(settings.kafka()))
+    found = partition_counts(AdminClient(settings.kafka()))
     names = [topic.named(settings.topic_prefix) for topic in TOPICS]
     missing = [name for name in names if name not in found]
     if missing:
@@ -99,10 +99,10 @@ def check_topics(settings: ServiceSettings) -> int:
 
 def jobs_partitions(settings: ServiceSettings) -> int:
     """Return the number of partitions of the jobs topic; it was created with as many as the pipeline topics."""
-    return _partition_counts(AdminClient(settings.kafka()))[JOBS.named(settings.topic_prefix)]
+    return partition_counts(AdminClient(settings.kafka()))[JOBS.named(settings.topic_prefix)]
 
 
-def _partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict[str, int]:
+def partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict[str, int]:
     """Return the number of partitions of every readable topic.
 
     Asks in steps of a second: a signal cannot end a longer call into librdkafka.
