@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Mapping
 
@@ -19,7 +18,6 @@ from services.actuator.execute import CommandRunner, control_of
 from services.actuator.fence import RedisFence
 from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
-from tidegate.events.wire import Wire
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import Files
 from tidegate.runtime.clock import Clock
@@ -45,7 +43,7 @@ def build(
     check_topics(settings)
     registry = new_registry(ACTUATOR)
     redis_client = redis_client or redis.Redis.from_url(**settings.redis())
-    publisher = _OneAtATime(producer or Publisher(settings))
+    publisher = producer or Publisher(settings)
     api, files = Api(), Files(settings.files)
     runner = CommandRunner(
         clock=clock,
@@ -76,15 +74,3 @@ def build(
         metrics=ActuatorMetrics(registry),
         dependencies=Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}),
     )
-
-
-class _OneAtATime:
-    """A producer for several threads: a flush reports on all that was sent, so only one may publish at a time."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self._lock = threading.Lock()
-
-    def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        with self._lock:
-            self._producer.publish(event, key=key, trace_id=trace_id)

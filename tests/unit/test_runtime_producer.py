@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from services.decider.faust_app import new_app
 from services.decider.outbox import AwaitedProducer
+from services.decider.settings import DeciderSettings
 from tests.support.events import job
+from tests.support.wait import wait_until
 from tidegate.runtime.producer import NotDelivered
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
@@ -30,14 +35,21 @@ class Client:
     def __init__(self, _conf: dict[str, Any]) -> None:
         self.calls: list[str] = []
         self.fails: dict[str, Exception] = {}
+        self.hangs: set[bytes] = set()
+        """Keys of the records that a broker neither takes nor refuses."""
         self.made.append(self)
+        self._sent: list[Callable[[None, None], None]] = []
 
-    def produce(self, *_: object, **__: object) -> None:
+    def produce(self, _topic: str, _value: bytes, key: bytes, **record: Any) -> None:
         self._call("produce")
+        if key not in self.hangs:
+            self._sent.append(record["on_delivery"])
 
     def poll(self, seconds: float) -> int:
         time.sleep(min(seconds, 0.01))
         self._call("poll")
+        while self._sent:
+            self._sent.pop(0)(None, None)
         return 0
 
     def flush(self, _seconds: float) -> int:
@@ -62,10 +74,31 @@ def test_a_producer_that_has_failed_for_good_is_replaced(
     publisher = Publisher(ServiceSettings())
     (first,) = Client.made
     first.fails[call] = error
+
+    def send() -> None:
+        publisher.send(job())
+        publisher.flush()
+
     with pytest.raises(NotDelivered):
-        publisher.publish(job())
-    publisher.publish(job())
+        send()
+    send()
     assert Client.made[1].calls == ["produce", "poll", "flush"]
+
+
+def test_nobody_waits_for_the_record_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actuator's commands publish side by side; one whose broker hangs must not hold up all the others."""
+    monkeypatch.setattr(Client, "made", [], raising=False)
+    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
+    publisher = Publisher(ServiceSettings(delivery_timeout_seconds=1.0))
+    (client,) = Client.made
+    client.hangs.add(b"slow")
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(publisher.publish, job("slow"))
+        assert wait_until(lambda: "poll" in client.calls, 5, 0.01)
+        publisher.publish(job("quick"))
+        assert not slow.done()
+        with pytest.raises(NotDelivered, match="not acknowledged after 1 s"):
+            slow.result(5)
 
 
 def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +108,7 @@ def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkey
 
     async def play() -> None:
         producer = AwaitedProducer(ServiceSettings())
+        Client.made[0].hangs.add(b"k")
         waiting = asyncio.create_task(producer.send("t", b"k", b"v"))
         await asyncio.sleep(0.05)
         Client.made[0].fails["poll"] = LATE
@@ -82,6 +116,16 @@ def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkey
             await asyncio.wait_for(waiting, 5)
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(("delivery", "request_ms"), [(30.0, 10_000), (120.0, 10_000), (6.0, 2_000), (0.5, 1_000)])
+def test_a_record_is_sent_again_before_it_is_given_up(delivery: float, request_ms: int) -> None:
+    """A broker that hangs closes no connection, and soon another one leads; its clients must try again in time."""
+    assert ServiceSettings(delivery_timeout_seconds=delivery).kafka()["socket.timeout.ms"] == request_ms
+    decider = DeciderSettings(delivery_timeout_seconds=delivery)
+    conf = new_app(decider).conf
+    assert conf.broker_request_timeout == 15.0
+    assert conf.consumer_metadata_max_age_ms < 10_000
 
 
 def test_a_record_that_is_refused_costs_no_producer(monkeypatch: pytest.MonkeyPatch) -> None:

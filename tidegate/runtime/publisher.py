@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from tidegate.events.dead_letter import DeadLetter
@@ -11,6 +12,8 @@ from tidegate.runtime.dead_letters import without_bytes
 from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 
+REPORT_SECONDS = 0.02
+"""Between two looks for the acknowledgement, which may have come while another thread was looking."""
 _AnyHeaders = Sequence[tuple[str, bytes | None]]
 
 
@@ -50,9 +53,16 @@ class Publisher:
         self.flush()
 
     def publish(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Publish one event and wait for its acknowledgement; raise `NotDelivered` if it does not come."""
-        self.send(event, key=key, trace_id=trace_id)
-        self.flush()
+        """Publish one event and wait for its acknowledgement; raise `NotDelivered` if it does not come.
+
+        Several threads may do so, and none waits for the record of another: its broker may hang.
+        """
+        try:
+            self._await(encode(event, key=key, trace_id=trace_id))
+        except TooLarge:
+            if not isinstance(event, DeadLetter):
+                raise
+            self._await(encode(without_bytes(event), trace_id=trace_id))
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged every record; otherwise raise `NotDelivered` with the failed ones."""
@@ -60,6 +70,18 @@ class Publisher:
         failed, self._failed = self._failed, []
         if left or failed:
             raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
+
+    def _await(self, record: Record) -> None:
+        reports: list[NotDelivered | None] = []
+        name = record.topic.named(self._prefix)
+        self._producer.produce(name, record.key, record.value, record.headers, reports.append)
+        deadline = time.monotonic() + self._timeout + 1
+        while not reports:
+            if time.monotonic() > deadline:
+                raise NotDelivered(f"{name} key {record.key!r}: not acknowledged after {self._timeout:g} s")
+            self._producer.poll(REPORT_SECONDS)
+        if reports[0] is not None:
+            raise reports[0]
 
     def _send(self, record: Record) -> None:
         self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
