@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.settings import DeciderSettings
-from tidegate.runtime.topics import TopicsDoNotFit, check_topics, create_topics, partition_counts
+from tidegate.runtime.topics import TopicsDoNotFit, check_topics, create_topics, in_sync, partition_counts
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 METADATA_MS = 5000
@@ -123,7 +123,7 @@ def prepare_topics(settings: DeciderSettings) -> int:
             settings.changelog,
             num_partitions=partitions,
             replication_factor=settings.replication_factor,
-            config={"cleanup.policy": "compact"},
+            config={"cleanup.policy": "compact"} | in_sync(settings.replication_factor),
         )
         create_topics(admin, [changelog])
     elif found != partitions:

@@ -65,6 +65,7 @@ class Flow:
         redis_url: str,
         *,
         partitions: int = 4,
+        replication: int = 1,
         largest_snapshot: int | None = None,
     ) -> None:
         parts = urlsplit(redis_url)
@@ -78,6 +79,7 @@ class Flow:
             redis_prefix=f"{name}:",
             session_timeout_seconds=6,
             redis_retry_seconds=0.5,
+            replication_factor=replication,
         )
         self._partitions = partitions
         if largest_snapshot is not None:
@@ -85,7 +87,7 @@ class Flow:
             limit = {"max.message.bytes": str(largest_snapshot)}
             topic = NewTopic(self.topic(MetricSnapshot), partitions, 1, config=limit)
             create_topics(AdminClient(self.settings.kafka()), [topic])
-        ensure_topics(self.settings, partitions=partitions)
+        ensure_topics(self.settings, partitions=partitions, replication=replication)
         self.publisher = Publisher(self.settings)
         self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)
 

@@ -11,6 +11,9 @@ from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.runtime.poll import retry
 from tidegate.runtime.settings import ServiceSettings
 
+OF_A_CLUSTER = 3
+"""From so many replicas on, one may be away while records are still acknowledged by two."""
+
 
 class TopicsDoNotFit(RuntimeError):
     """The broker's topics do not fit Tidegate; the text says which and why."""
@@ -30,7 +33,7 @@ def ensure_topics(
             topic.named(settings.topic_prefix),
             num_partitions=partitions,
             replication_factor=replication,
-            config={"cleanup.policy": topic.cleanup} | _retention(topic, for_ever=for_ever),
+            config={"cleanup.policy": topic.cleanup} | in_sync(replication) | _retention(topic, for_ever=for_ever),
         )
         for topic in TOPICS
     ]
@@ -38,6 +41,14 @@ def ensure_topics(
     # The broker lists new topics only a moment after it has created them.
     retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
     return created
+
+
+def in_sync(replication: int) -> dict[str, str]:
+    """Return the configuration with which a record is acknowledged only when two brokers have it, if there are three.
+
+    Kafka's own default is one, which would be lost with its broker.
+    """
+    return {"min.insync.replicas": "2"} if replication >= OF_A_CLUSTER else {}
 
 
 def _retention(topic: Topic, *, for_ever: bool) -> dict[str, str]:
