@@ -10,6 +10,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.fake_drivers import LOG, driver_run
 from tidegate.launcher import handover
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
@@ -19,39 +20,14 @@ FIRST, SECOND = "driver-1-0", "driver-1-1"
 EVENTS = ("hold", "let the second go", "the second looks", "the first looks", "forgotten", "end the second and resume")
 
 
-class OneOfTwo:
-    """What a turn needs to know of its driver's run."""
-
-    parallelism = 1
-
-    def __init__(self, submission_id: str, run: int) -> None:
-        self.submission_id = submission_id
-        self.token = Token(5, run)
-
-    def adopt(self, token: Token) -> None:
-        """Go on as a newer run."""
-        self.token = token
-
-    def asked_to_stop(self) -> None:
-        """Nobody asks."""
-
-    def report_failure(self, failure: BaseException | str) -> None:
-        """Fail: nothing here does."""
-        raise AssertionError(failure)
-
-    def leave(self, failure: BaseException) -> None:
-        """Fail: nothing here does."""
-        raise AssertionError(failure)
-
-
 class Pair:
     """The two drivers, the actuator's part, and what the first one's query does."""
 
     def __init__(self, folder: Path) -> None:
         self.control = Control.at(folder, "job")
         self.newest = Token(6, 0)
-        self.first = Turn(self.control, OneOfTwo(FIRST, 1), lambda _text: None, waits=False)
-        self.second = Turn(self.control, OneOfTwo(SECOND, 2), lambda _text: None, waits=True)
+        self.first = Turn(self.control, driver_run(self.control, FIRST, Token(5, 1)), LOG, waits=False)
+        self.second = Turn(self.control, driver_run(self.control, SECOND, Token(5, 2)), LOG, waits=True)
         self.second_runs = self.second_ended = False
         self.java = types.SimpleNamespace(isActive=lambda: not self.first.holding)
         query = types.SimpleNamespace(id="q", _jsq=self.java, lastProgress=None)

@@ -4,42 +4,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import types
 from typing import Any
+from unittest import mock
 
 from tests.support.wait import wait_until
-from tidegate.launcher.control import Token
+from tidegate.launcher.control import SUBMISSION_ID, Control, Token
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
 
 OLD = Token(5, 1)
 """The run of every driver at first."""
 
 
-class FakeRun:
-    """A run that takes newer tokens."""
+DRIVER = "driver-1-0"
+LOG = DriverLog(print)
 
-    submission_id = "driver-1-0"
-    parallelism = 2
 
-    def __init__(self) -> None:
-        self.token = OLD
-        self.failures: list[str] = []
-
-    def adopt(self, token: Token) -> None:
-        """Go on as a newer run."""
-        self.token = token
-
-    def asked_to_stop(self) -> float | None:
-        """Nobody asks it to stop."""
-        return None
-
-    def report_failure(self, failure: BaseException | str) -> None:
-        """Remember the failure."""
-        self.failures.append(str(failure))
-
-    def leave(self, failure: BaseException) -> None:
-        """Remember that the driver is to end."""
-        self.failures.append(f"left: {failure}")
+def driver_run(control: Control, driver: str = DRIVER, token: Token = OLD) -> DriverRun:
+    """Return the run of a driver with two slots."""
+    with mock.patch.dict(os.environ, {SUBMISSION_ID: driver}):
+        return DriverRun(control, token, 2, LOG)
 
 
 class FakeJava:

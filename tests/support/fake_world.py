@@ -86,13 +86,13 @@ class FakeWorld(FakeCluster, OneActuator):
                     self.commit()
                 self.cluster.tick()
                 if not self.deaf:
-                    self.keepers[driver].look()
+                    self.keepers[driver].look(self.tokens[driver])
 
     def _begin(self, driver: str) -> None:
         """Start the executors of a driver, and what holds them at the ordered number."""
         spark = self.cluster = FakeSpark(application_id=f"app-{driver}", target=self.sizes[driver])
-        stopping, token = threading.Event(), self.tokens[driver]
-        self.keepers[driver] = SizeKeeper(self.control, token, lambda: spark, list, stopping, lambda: self.seconds)
+        stopping = threading.Event()
+        self.keepers[driver] = SizeKeeper(self.control, lambda: spark, list, stopping, lambda: self.seconds)
 
     def commit(self) -> None:
         checkpoint = self.folder / "ck"

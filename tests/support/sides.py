@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 
 from tidegate.launcher.hadoop import HadoopPath
+from tidegate.launcher.rehearsal import repeat_newest_batch
 from tidegate.launcher.store import Store
-from tidegate.launcher.warm import repeat_newest_batch
 
 
 def create_at_once(stores: Sequence[Store], name: str) -> list[str]:

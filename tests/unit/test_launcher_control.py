@@ -14,10 +14,13 @@ from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWrit
 from tests.support.fake_time import fake_time
 from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.launch import parse
 from tidegate.launcher.run import Launch
 from tidegate.launcher.script import Script
 from tidegate.launcher.starts import Fenced
+from tidegate.launcher.stopping import Stop
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
@@ -85,7 +88,8 @@ def test_runs_are_listed_in_order_and_tidied(tmp_path: Path) -> None:
 def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
     said: list[str] = []
     control = Control.at(tmp_path, "job")
-    return Launch(control, token, Script("script.py", []), 2, said.append), control, said
+    log = DriverLog(said.append)
+    return Launch(control, DriverRun(control, token, 2, log), Script("script.py", []), log), control, said
 
 
 def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
@@ -172,7 +176,7 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
     query = FakeQuery()
     query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
     launch.start_query(lambda _writer: query, FakeWriter())
-    launch._context = FakeContext()
+    launch.starter.context = FakeContext()
     read, write, looks = Control._read, Control._write, []
     away = OSError(errno.ESTALE, "Stale file handle")
 
@@ -242,22 +246,23 @@ def test_files_are_json_for_people(tmp_path: Path) -> None:
 
 
 def test_only_a_marker_of_a_later_run_stops_a_run(tmp_path: Path) -> None:
-    """The marker that stopped one run does not stop the next; a broken marker is reported and ignored."""
-    launch, control, said = _launch(tmp_path, Token(5, 1))
-    assert launch.asked_to_stop() is None
+    """The marker that stopped one run does not stop the next; a broken marker is named."""
+    control, token = Control.at(tmp_path, "job"), Token(5, 1)
+    assert control.seconds_to_stop(token) is None
     control.request_stop(Token(5, 1), "c", 30.0)
-    assert launch.asked_to_stop() is None
+    assert control.seconds_to_stop(token) is None
     control.request_stop(Token(5, 2), "c", 20.0)
-    assert launch.asked_to_stop() == 20.0
+    assert control.seconds_to_stop(token) == 20.0
     (Path(control.place) / "stop").write_text("{")
-    assert launch.asked_to_stop() is None
-    assert "cannot read the stop marker" in said[-1]
+    with pytest.raises(ControlError, match="stop: not JSON"):
+        control.seconds_to_stop(token)
 
 
 def test_the_newest_application_is_reported(tmp_path: Path) -> None:
     """A script may stop its session and start another; the control directory then names the new application."""
     control = Control.at(tmp_path, "rates")
-    launch = Launch(control, Token(1), Script("script.py", []), 2, print)
+    log = DriverLog(print)
+    launch = Launch(control, DriverRun(control, Token(1), 2, log), Script("script.py", []), log)
     for application in ("app-1", "app-1", "app-2"):
         launch.start_query(lambda _writer: object(), FakeWriter(application=application))
         facts = control.running(Token(1))
@@ -275,11 +280,10 @@ def test_a_stop_waits_longer_for_a_batch_that_is_nearly_done(
 ) -> None:
     """A batch that should end within half the deadline gets that long; the control directory tells the actuator."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
-    fake_time(monkeypatch, "tidegate.launcher.run", time=lambda: 1000.0)
-    query = FakeQuery()
-    launch.start_query(lambda _writer: query, FakeWriter())
-    launch._context = FakeContext({} if done is None else {0: FakeJob(0, done, 6, started=started)})
-    assert launch._extend(query, 60.0) == extended
+    fake_time(monkeypatch, "tidegate.launcher.stopping", time=lambda: 1000.0)
+    context = FakeContext({} if done is None else {0: FakeJob(0, done, 6, started=started)})
+    stop = Stop(60.0, launch.run, context, DriverLog(said.append))
+    assert stop._extend(FakeQuery()) == extended
     assert (control.running(Token(5, 1)) or {}).get("stop_extended_seconds", 0.0) == extended
     assert ("5 of 6 tasks and needs about 20 s" in "".join(said)) is bool(extended)
 
@@ -287,7 +291,7 @@ def test_a_stop_waits_longer_for_a_batch_that_is_nearly_done(
 def test_a_jvm_that_does_not_answer_does_not_keep_a_query_from_being_stopped(tmp_path: Path) -> None:
     """Without an answer there is no extension."""
     launch, _, said = _launch(tmp_path, Token(5, 1))
-    assert launch._extend(FakeQuery(), 60.0) == 0.0
+    assert Stop(60.0, launch.run, None, DriverLog(said.append))._extend(FakeQuery()) == 0.0
     assert "cannot tell how far the batch is" in said[0]
 
 
@@ -313,10 +317,10 @@ def test_a_script_may_start_a_query_again_and_again(tmp_path: Path) -> None:
         query.runId = f"run-{number}"
         launch.start_query(lambda _writer, query=query: query, FakeWriter("/ck"))
         query.isActive = False
-        launch._report_failed_queries()
+        launch.queries.report_failures()
         sizes.append(len((control.running(Token(5, 1)) or {})["queries"]))
     assert sizes == [1] * 20
-    assert len(launch._queries) + len(launch.turn._started) <= 2
+    assert len(launch.queries.known()) + len(launch.turn._started) <= 2
 
 
 def test_a_query_that_has_ended_does_not_keep_the_others_from_being_idle(tmp_path: Path) -> None:
@@ -327,10 +331,13 @@ def test_a_query_that_has_ended_does_not_keep_the_others_from_being_idle(tmp_pat
         launch.start_query(lambda _writer, query=query: query, FakeWriter("/ck"))
         query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
     first.isActive, first.status = False, {"message": "Stopped", "isTriggerActive": False}
-    launch._report_failed_queries()
-    assert launch._all_idle()
-    launch.report_failure("boom")
-    assert not launch._all_idle()
+    launch.queries.report_failures()
+    launch.run.report_failure("boom")
+    launch.queries.report_idle()
+    assert launch.run.get("idle_at") is None
+    launch.run.report(error=None)
+    launch.queries.report_idle()
+    assert launch.run.get("idle_at") is not None
 
 
 def test_a_query_starts_even_if_nothing_can_be_told_about_it(tmp_path: Path) -> None:
@@ -359,9 +366,9 @@ def test_a_driver_whose_queries_cannot_be_started_ends(
     monkeypatch.setattr("tidegate.launcher.script.os._exit", ended.append)
     monkeypatch.setattr("tidegate.launcher.run._LEAVE_SECONDS", 0.0)
     launch, control, _ = _launch(tmp_path, Token(5, 1))
-    launch.report()
+    launch.run.report()
     if stopping:
-        launch._stopping.set()
+        launch.run.stopping.set()
     launch.leave(failure)
     assert ended == ([] if code is None else [code])
     error = (control.running(Token(5, 1)) or {}).get("error")

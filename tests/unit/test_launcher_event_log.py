@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from tidegate.launcher import event_log, launch
+from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.event_log import EventLogFlusher
-from tidegate.launcher.run import Launch
 
 
 class Option:
@@ -124,5 +124,5 @@ def test_an_event_log_that_cannot_be_shipped_is_told(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(launch, "ship_event_logs", ship)
     with pytest.raises(ValueError, match="no file system"):
-        launch._ship_event_logs("s3a://logs", cast(Launch, SimpleNamespace(report_failure=told.append)))
+        launch._ship_event_logs("s3a://logs", cast(DriverRun, SimpleNamespace(report_failure=told.append)))
     assert told == ["application.event_log_dir s3a://logs: no file system for s3a://logs"]

@@ -14,14 +14,15 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.support.fake_drivers import OLD, FakeJava, FakeManager, FakeRun
-from tidegate.launcher import handover, warm
+from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
+from tidegate.launcher import handover, rehearsal
 from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.rehearsal import RECORDS, repeat_newest_batch
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import QueryStart
 from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm import RECORDS, repeat_newest_batch
+from tidegate.launcher.warm_up import WarmUp
 
 
 class Script:
@@ -29,8 +30,8 @@ class Script:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.control = Control.at(folder, "job")
-        self.run = FakeRun()
-        self.turn = Turn(self.control, self.run, lambda _text: None, waits=False)
+        self.run = driver_run(self.control)
+        self.turn = Turn(self.control, self.run, LOG, waits=False)
         self.query: Any = StreamingQuery(FakeJava())
         self.manager: Any = StreamingQueryManager(FakeManager(self.query._jsq))
         self.fails = False
@@ -52,7 +53,7 @@ class Script:
             query._jsq.stop()
         return self.reaches_boundary
 
-    def order(self, run: int, *, hold: bool, driver: str = FakeRun.submission_id, seconds: float = 5.0) -> Token:
+    def order(self, run: int, *, hold: bool, driver: str = DRIVER, seconds: float = 5.0) -> Token:
         """Order something under a newer fence, and have the driver look."""
         token = Token(6, run)
         self.control.raise_fence(token, "a")
@@ -79,7 +80,10 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
         for name in names:
             monkeypatch.setattr(cls, name, getattr(cls, name))
     script = Script(tmp_path, monkeypatch)
-    patch_waits(script.turn, SecondDriver(script.control, script.run, script.turn, lambda _how, _query: None, print))
+    warm_up = WarmUp(script.control, script.run, script.turn, LOG)
+    patch_waits(
+        script.turn, SecondDriver(script.turn, warm_up, lambda _how, _query: None, script.run.report_failure, LOG)
+    )
     yield script
     script.turn.end()
     script.query._jsq.stop()
@@ -198,7 +202,7 @@ def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest
 
     def end(_query: Any, _deadline: float) -> bool:
         script.control.raise_fence(Token(6, 2), "a")
-        script.control.let_go(HandoverOrder(Token(6, 2), FakeRun.submission_id))
+        script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
         return False
 
     monkeypatch.setattr(handover, "end_at_boundary", end)
@@ -216,7 +220,7 @@ def test_orders_for_other_drivers_and_old_orders_are_not_obeyed(script: Script) 
     assert script.control.paused(token) is None
     script.order(2, hold=False)
     assert script.run.token == Token(6, 2)
-    script.control.request_hold(HandoverOrder(Token(6, 2), FakeRun.submission_id, 5.0))
+    script.control.request_hold(HandoverOrder(Token(6, 2), DRIVER, 5.0))
     script.turn.look()
     assert not script.turn.holding
 
@@ -225,7 +229,7 @@ def test_a_driver_with_a_newer_fence_is_not_let_go(script: Script) -> None:
     """A permission under an older fence than the newest one does not count: its actuator was overtaken."""
     script.order(1, hold=True)
     script.control.raise_fence(Token(6, 3), "b")
-    script.control.let_go(HandoverOrder(Token(6, 2), FakeRun.submission_id))
+    script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
     script.turn.look()
     assert script.turn.holding
     assert script.run.token == OLD
@@ -286,7 +290,7 @@ def test_a_query_that_cannot_be_resumed_is_reported(script: Script) -> None:
     script.order(1, hold=True)
     script.fails = True
     script.order(2, hold=False)
-    assert script.run.failures == ["no topic"]
+    assert script.run.get("error") == "RuntimeError: no topic"
     waiting.join(5)
     assert script.ended
 
@@ -330,7 +334,7 @@ def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
 
 def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint is removed, and the script's wait for any query does not see that it has ended."""
-    monkeypatch.setattr(warm, "_checkpoint_location", lambda *_args: None)
+    monkeypatch.setattr(rehearsal, "_checkpoint_location", lambda *_args: None)
     reset: list[bool] = []
     streams = types.SimpleNamespace(resetTerminated=lambda: reset.append(True))
     writer = types.SimpleNamespace(
@@ -338,6 +342,6 @@ def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     )
     how = QueryStart(DataStreamWriter.start, writer, (), {"outputMode": "append"})
     with pytest.raises(AttributeError):
-        warm.warm_up(how, tmp_path / "w", lambda: True)
+        rehearsal.rehearse(how, tmp_path / "w", lambda: True)
     assert not (tmp_path / "w").exists()
     assert reset

@@ -15,12 +15,13 @@ import yaml
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.launcher.control import Control, Token
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.executors import SparkExecutors
-from tidegate.launcher.facts import RunFacts
 from tidegate.launcher.kube_access import AccessError, ApiAccess
 from tidegate.launcher.kubernetes import Api, ApiUnreachable
 from tidegate.launcher.pods import memory_mb
-from tidegate.launcher.warm import beside_checkpoints
+from tidegate.launcher.rehearsal import beside_checkpoints
 
 CONFIG: dict[str, Any] = {
     "current-context": "here",
@@ -119,8 +120,8 @@ def test_a_closed_connection_is_opened_again(server: FakeKubernetes) -> None:
 def test_a_driver_in_a_pod_says_the_name_of_its_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told by the actuator; its process id would name nothing."""
     monkeypatch.setenv("TIDEGATE_SUBMISSION_ID", "tidegate-rates-5-1")
-    facts = RunFacts(Control.at(tmp_path, "rates"), Token(5, 1), 2, hands_over=False)
-    assert facts.get("submission_id") == "tidegate-rates-5-1"
+    run = DriverRun(Control.at(tmp_path, "rates"), Token(5, 1), 2, DriverLog(print))
+    assert run.get("submission_id") == "tidegate-rates-5-1"
 
 
 @pytest.mark.parametrize(

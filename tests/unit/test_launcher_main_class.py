@@ -24,6 +24,8 @@ from tidegate.events.way import Way
 from tidegate.launcher import main_class
 from tidegate.launcher.checkpoints import CheckpointPlaces
 from tidegate.launcher.control import Control, Token
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.launch import parse
 from tidegate.launcher.main_class import MainClass
 from tidegate.launcher.run import Launch
@@ -88,7 +90,8 @@ class Driver:
         self.control = Control.at(folder, "job")
         self.said: list[str] = []
         self.program = MainClass("x.Main", [], self.said.append)
-        self.launch = Launch(self.control, Token(5), self.program, 2, self.said.append)
+        log = DriverLog(self.said.append)
+        self.launch = Launch(self.control, DriverRun(self.control, Token(5), 2, log), self.program, log)
 
     def start(self, session: Any, started: Any) -> str | None:
         """Ask as the gate does."""

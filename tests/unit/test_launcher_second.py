@@ -13,16 +13,17 @@ import pytest
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.support.fake_drivers import OLD, FakeJava, FakeManager, FakeRun
+from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
 from tests.support.fake_queries import FakeWriter
 from tests.support.wait import wait_until
-from tidegate.launcher import second
+from tidegate.launcher import second, warm_up
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import Turn
+from tidegate.launcher.rehearsal import has_committed
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm import has_committed
+from tidegate.launcher.warm_up import WarmUp
 
 NEW = Token(6, 1)
 
@@ -32,9 +33,13 @@ class SecondScript:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.control = Control.at(folder, "job")
-        self.run = FakeRun()
-        self.turn = Turn(self.control, self.run, print, waits=True)
-        self.second = SecondDriver(self.control, self.run, self.turn, self._start, print)
+        self.run = driver_run(self.control)
+        self.turn = Turn(self.control, self.run, LOG, waits=True)
+        preparation = WarmUp(self.control, self.run, self.turn, LOG)
+        self.left: list[str] = []
+        self.second = SecondDriver(
+            self.turn, preparation, self._start, lambda failure: self.left.append(str(failure)), LOG
+        )
         self.new: set[str] = set()
         self.rehearsed: list[str] = []
         self.started: list[str] = []
@@ -45,10 +50,10 @@ class SecondScript:
         self.rehearsal_error: Exception | None = None
         self.state_error: Exception | None = None
         monkeypatch.setattr(second, "has_committed", lambda how: how.kwargs["queryName"] not in self.new)
-        monkeypatch.setattr(second, "warm_up", self._rehearse)
-        monkeypatch.setattr(second, "load_state", self._load_state)
+        monkeypatch.setattr(warm_up, "rehearse", self._rehearse)
+        monkeypatch.setattr(warm_up, "load_state", self._load_state)
         monkeypatch.setattr(QueryStart, "on_its_own", lambda how: how)
-        monkeypatch.setattr(second, "QUIET_SECONDS", 0.3)
+        monkeypatch.setattr(warm_up, "QUIET_SECONDS", 0.3)
 
     def query(self, name: str, source: str = "kafka") -> PendingQuery | None:
         """Start a query as the script does."""
@@ -99,7 +104,7 @@ class SecondScript:
         assert found is not None
         return found
 
-    def let_go(self, driver: str = FakeRun.submission_id) -> None:
+    def let_go(self, driver: str = DRIVER) -> None:
         """Permit a driver to start its queries."""
         self.control.raise_fence(NEW, "a")
         self.control.let_go(HandoverOrder(NEW, driver))
@@ -120,12 +125,12 @@ def test_all_queries_are_rehearsed_before_the_handover_and_start_together(script
     waiting = script.in_background(lambda: first.id)
     ready = script.ready()
     assert (ready["slots"], ready["batches"], ready["queries"]) == (2, 4, 2)
-    assert ready["submission_id"] == FakeRun.submission_id
+    assert ready["submission_id"] == DRIVER
     assert script.rehearsed == ["a", "b"]
     script.let_go("driver-9-9")
     time.sleep(0.2)
     assert not script.started
-    script.control.let_go(HandoverOrder(Token(6, 2), FakeRun.submission_id))
+    script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
     waiting.join(5)
     assert script.started == ["a", "b"]
     assert script.got == ["a"]
@@ -180,7 +185,7 @@ def test_a_query_that_cannot_start_fails_the_script(script: SecondScript) -> Non
     queries = [script.query("a"), script.query("b")]
     script.ready()
     script.let_go()
-    assert wait_until(lambda: script.run.failures == ["left: no topic"], 5)
+    assert wait_until(lambda: script.left == ["no topic"], 5)
     assert not script.started
     for query in queries:
         assert query is not None
@@ -194,7 +199,7 @@ def test_a_driver_that_is_let_go_too_late_starts_nothing(script: SecondScript) -
     script.ready()
     assert script.control.take_turn(NEW, "driver-0-0")
     script.let_go()
-    assert wait_until(lambda: script.run.failures, 5)
+    assert wait_until(lambda: script.left, 5)
     assert not script.started
     assert script.run.token == OLD
     assert query is not None
@@ -207,7 +212,7 @@ def test_a_driver_that_nobody_lets_go_ends(script: SecondScript, monkeypatch: py
     """The actuator that submitted it may be gone for good."""
     monkeypatch.setattr(second, "WAIT_SECONDS", 0.1)
     script.query("a")
-    assert wait_until(lambda: script.run.failures, 10)
+    assert wait_until(lambda: script.left, 10)
     assert not script.started
 
 
@@ -250,7 +255,7 @@ def test_a_driver_that_has_lost_its_jvm_is_not_ready(script: SecondScript) -> No
     """Its rehearsal fails, but nobody may hand over to what is left of it."""
     script.rehearsal_error = ConnectionResetError()
     script.query("a")
-    assert wait_until(lambda: script.run.failures == ["left: no JVM"], 10)
+    assert wait_until(lambda: script.left == ["no JVM"], 10)
     assert script.control.ready(OLD) is None
 
 
@@ -258,7 +263,7 @@ def test_without_all_its_executors_a_driver_does_not_rehearse(
     script: SecondScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says how many slots have come, and is not let go."""
-    monkeypatch.setattr(second, "EXECUTORS_SECONDS", 0.1)
+    monkeypatch.setattr(warm_up, "EXECUTORS_SECONDS", 0.1)
     script.executors = 1
     script.query("a")
     assert script.ready()["slots"] == 1

@@ -14,6 +14,8 @@ import pytest
 from tests.support.fake_executors import FakeSpark
 from tidegate.launcher.boundary import between_batches
 from tidegate.launcher.control import Control, SizeOrder, Token
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.executors import size_limits
 from tidegate.launcher.run import Launch
 from tidegate.launcher.script import Script
@@ -50,9 +52,7 @@ class Driver:
 
     def restart(self) -> SizeKeeper:
         """Return what a driver that starts has."""
-        return SizeKeeper(
-            self.control, RUN, lambda: self.spark, lambda: self.queries, self.stopping, lambda: self.seconds
-        )
+        return SizeKeeper(self.control, lambda: self.spark, lambda: self.queries, self.stopping, lambda: self.seconds)
 
     def order(self, parallelism: int, for_run: Token = RUN) -> None:
         """Order a size, as a newer command than before."""
@@ -62,10 +62,10 @@ class Driver:
     def look(self, count: int = 1) -> dict[str, Any]:
         """Let time pass; return what the driver reports."""
         for _ in range(count):
-            self.keeper.look()
+            self.keeper.look(RUN)
             self.spark.tick()
             self.seconds += 1
-        self.keeper.look()
+        self.keeper.look(RUN)
         return self.control.sized(RUN) or {}
 
 
@@ -161,7 +161,7 @@ def test_executors_leave_inside_a_batch_that_does_not_end(driver: Driver) -> Non
 def test_executors_that_come_after_the_order_was_lowered_leave_again(driver: Driver) -> None:
     """A grant that crosses a lower order does not make the job bigger than ordered."""
     driver.order(6)
-    driver.keeper.look()
+    driver.keeper.look(RUN)
     driver.order(3)
     told = driver.look(12)
     assert told["slots"] == 3
@@ -250,13 +250,14 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
     said: list[str] = []
     control = Control.at(tmp_path, "job")
     program = Script("script.py", [])
-    launch = Launch(control, RUN, program, 2, said.append)
+    log = DriverLog(said.append)
+    launch = Launch(control, DriverRun(control, RUN, 2, log), program, log)
     looks: list[int] = []
 
     def broken() -> None:
         looks.append(1)
         if len(looks) == 3:
-            launch._stopping.set()
+            launch.run.stopping.set()
         raise RuntimeError("the gateway is gone")
 
     monkeypatch.setattr("tidegate.launcher.run.LOOK_SECONDS", 0.001)

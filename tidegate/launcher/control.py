@@ -49,6 +49,8 @@ from tidegate.launcher.store import FolderStore, Store, store_at
 
 REHEARSAL = "tidegate-rehearsal"
 """Names of the queries with which a driver warms up start with this; they are not the job's."""
+SUBMISSION_ID = "TIDEGATE_SUBMISSION_ID"
+"""The environment variable that tells a driver in a pod its id."""
 STOP_EXTENSION = 0.5
 """By this share of its deadline, a stop may wait longer for a batch that is nearly done."""
 _RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
@@ -178,6 +180,11 @@ class Control:
         if data is None:
             return None
         return self._token_of("stop", data), _number(self._place_of("stop"), data, "deadline_seconds")
+
+    def seconds_to_stop(self, token: Token) -> float | None:
+        """Return how many seconds a run has to stop, or None if no marker asks it to."""
+        marker = self.stop_marker()
+        return marker[1] if marker is not None and marker[0] > token else None
 
     def request_stop(self, token: Token, command_id: str, deadline_seconds: float) -> None:
         """Ask every run older than `token` to stop at a batch boundary within the deadline."""

@@ -22,46 +22,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tidegate.launcher.boundary import end_at_boundary, last_batch
 from tidegate.launcher.control import Control, HandoverOrder, Token
-from tidegate.launcher.starts import QueryStart
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.starts import Fenced, QueryStart
 
 FORGOTTEN_SECONDS = 60.0
 """How long the first driver stays paused if nobody takes its turn: an actuator that goes on needs a moment for that."""
 _TRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
-
-
-class DriverRun(Protocol):
-    """What a turn needs to know of the run that its driver carries out."""
-
-    @property
-    def token(self) -> Token:
-        """The run that this driver is."""
-
-    @property
-    def submission_id(self) -> str:
-        """Its driver."""
-
-    @property
-    def parallelism(self) -> int:
-        """Its size in task slots."""
-
-    def adopt(self, token: Token) -> None:
-        """Go on as a newer run."""
-
-    def asked_to_stop(self) -> float | None:
-        """Return how many seconds this run has to stop, or None if no marker asks it to."""
-
-    def report_failure(self, failure: BaseException | str) -> None:
-        """Say why a query failed."""
-
-    def leave(self, failure: BaseException) -> None:
-        """End the driver if the script goes on although its queries cannot be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +52,10 @@ class StartedQuery:
 class Turn:
     """Whether this driver may run queries now, and those it has started."""
 
-    def __init__(self, control: Control, run: DriverRun, say: Callable[[str], None], *, waits: bool) -> None:
+    def __init__(self, control: Control, run: DriverRun, log: DriverLog, *, waits: bool) -> None:
         self._control = control
         self._run = run
-        self._say = say
+        self._log = log
         self.waits = waits
         """Whether this is a second driver whose turn has not come yet."""
         self._jvm_pid = os.getppid()
@@ -166,11 +139,15 @@ class Turn:
         if fence is not None and fence[0] > order.token:
             return False
         if self.waits and not self._control.take_turn(order.token, self._run.submission_id):
-            self._say(f"run {order.token} comes too late: the first driver goes on")
+            self._log.say(f"run {order.token} comes too late: the first driver goes on")
             self.end()
             return False
         self._run.adopt(order.token)
         return True
+
+    def not_come(self) -> Fenced:
+        """Return what ends a driver whose turn has not come."""
+        return Fenced(f"run {self._run.token} must not start a query: its turn has not come")
 
     def _was_forgotten(self) -> bool:
         """Take this driver's turn back if nobody has taken it for a while; return whether it is this driver's again."""
@@ -178,7 +155,7 @@ class Turn:
             return False
         if not all(self._control.take_turn(token, self._run.submission_id) for token in self._held_for):
             return False
-        self._say(f"run {self._run.token} was paused and forgotten: it goes on")
+        self._log.say(f"run {self._run.token} was paused and forgotten: it goes on")
         return True
 
     def _is_new(self, order: HandoverOrder) -> bool:
@@ -193,7 +170,7 @@ class Turn:
         with self.lock:
             queries = {started.query.id: started for started in self._started if started.query._jsq.isActive()}
         self._held = dict(queries)
-        self._say(f"run {self._run.token} pauses {len(queries)} queries")
+        self._log.say(f"run {self._run.token} pauses {len(queries)} queries")
         running = self._still_running(queries, deadline)
         if running:
             for id_ in running:  # not all of `queries` again: the script may have stopped one meanwhile
@@ -205,7 +182,7 @@ class Turn:
         running = set(queries)
 
         def end(id_: str) -> None:
-            while time.monotonic() < deadline and self._run.asked_to_stop() is None and not self._taken_back():
+            while time.monotonic() < deadline and not self._asked_to_stop() and not self._taken_back():
                 if end_at_boundary(queries[id_].query, min(deadline, time.monotonic() + _TRY_SECONDS)):
                     running.discard(id_)
                     return
@@ -217,6 +194,10 @@ class Turn:
             thread.join()
         return running
 
+    def _asked_to_stop(self) -> bool:
+        seconds = self._log.attempt("read the stop marker", self._control.seconds_to_stop, self._run.token)
+        return seconds is not None
+
     def _taken_back(self) -> bool:
         """Whether this driver is told to go on before it has paused."""
         order = self._control.go()
@@ -227,7 +208,7 @@ class Turn:
             try:
                 started.again()
             except Exception as error:  # noqa: BLE001 - the actuator must hear of it, and the others must go on
-                self._say(f"a query could not be resumed: {error}")
+                self._log.say(f"a query could not be resumed: {error}")
                 self._run.report_failure(error)
         for started in list(self._held.values())[:1]:
             started.how.writer._spark.streams.resetTerminated()  # or waiting for any query would end now

@@ -20,6 +20,8 @@ from pathlib import Path
 from pyspark.version import __version__ as SPARK_VERSION  # noqa: N812 - a constant
 
 from tidegate.launcher.control import Control, Token, utc_now
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.hadoop import remote
 from tidegate.launcher.main_class import MainClass
 from tidegate.launcher.program import Program
@@ -71,11 +73,12 @@ def main(argv: Sequence[str]) -> int:
     found = parse(argv)
     token = Token(found.epoch, found.run)
     control = Control.at(found.control_dir, found.job_id, patience_seconds=PATIENCE_SECONDS, open_folder=remote)
-    program = _program(found)
-    launch = Launch(control, token, program, found.parallelism, _say)
+    program, log = _program(found), DriverLog(_say)
+    run = DriverRun(control, token, found.parallelism, log, hands_over=program.hands_over)
+    launch = Launch(control, run, program, log)
     try:
-        launch.report()
-        launch.check_fence()
+        run.report()
+        launch.starter.check_fence()
     except Fenced as fenced:
         _say(fenced.text)
         return FENCED
@@ -84,18 +87,18 @@ def main(argv: Sequence[str]) -> int:
     threading.Thread(target=launch.flush_log, name="tidegate-log", daemon=True).start()
     try:
         if found.event_log is not None:
-            _ship_event_logs(found.event_log, launch)
+            _ship_event_logs(found.event_log, run)
         program.run(launch)
     finally:
         launch.finish()
     return 0
 
 
-def _ship_event_logs(place: str, launch: Launch) -> None:
+def _ship_event_logs(place: str, run: DriverRun) -> None:
     try:
         ship_event_logs(place)
     except Exception as failure:
-        launch.report_failure(f"application.event_log_dir {place}: {failure}")
+        run.report_failure(f"application.event_log_dir {place}: {failure}")
         raise
 
 

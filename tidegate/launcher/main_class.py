@@ -75,10 +75,10 @@ class MainClass:
                 raise self._fenced from None
             text = str(failure).partition("\n: ")[2] or str(failure)
             print(f'Exception in thread "main" {text}', file=sys.stderr, flush=True)
-            launch.report_failure(text)
+            launch.run.report_failure(text)
             raise SystemExit(1) from None
         except (Py4JError, OSError):
-            launch.report_failure(f"{self._name} ended the driver's JVM, as System.exit does")
+            launch.run.report_failure(f"{self._name} ended the driver's JVM, as System.exit does")
             raise SystemExit(1) from None
 
     def new_queries(self) -> list[Any]:
@@ -122,7 +122,7 @@ class MainClass:
                 self._context, self._sessions = DriverContext(SparkContext._jvm, spark), []
             if session not in self._sessions:
                 self._sessions.append(session)
-            place = launch.allow_start(self._context, session, statement)
+            place = launch.starter.allow(self._context, session, statement)
         except Fenced as fenced:
             self._fenced = fenced
             self._say(fenced.text)

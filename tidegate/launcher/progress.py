@@ -45,7 +45,7 @@ class RunProgress:
 
     def __init__(self, control: Control, token: Token, wall: Callable[[], float] = time.time) -> None:
         self._control = control
-        self._token = token
+        self.token = token
         self._wall = wall
         self._look_at = 0.0
         self._finished = 0
@@ -73,8 +73,13 @@ class RunProgress:
         }
         if facts != self._written:
             at = datetime.fromtimestamp(self._wall(), timezone.utc).isoformat()  # noqa: UP017 - Python 3.10
-            self._control.write_progress(self._token, {**facts, "at": at})
+            self._control.write_progress(self.token, {**facts, "at": at})
             self._written = facts
+
+
+def is_idle(query: Any) -> bool:
+    """Whether a query waits for data or for its next trigger."""
+    return bool(query.status["message"].startswith("Waiting for"))
 
 
 def finished_tasks(context: Any) -> int:

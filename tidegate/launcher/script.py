@@ -45,7 +45,7 @@ class Script:
             launch.second.wait_for_taken()
         except BaseException as failure:
             if not _is_success(failure):
-                launch.report_failure(failure)
+                launch.run.report_failure(failure)
             raise
 
     def new_queries(self) -> list[Any]:

@@ -17,26 +17,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from tidegate.launcher.checkpoints import SETTING, private_field
-from tidegate.launcher.control import Control, ControlError
-from tidegate.launcher.hadoop import HadoopPath
-from tidegate.launcher.handover import DriverRun, Turn
+from tidegate.launcher.checkpoints import private_field
+from tidegate.launcher.control import ControlError
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.handover import Turn
+from tidegate.launcher.rehearsal import has_committed
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
-from tidegate.launcher.warm import beside_checkpoints, has_committed, load_state, warm_up
+from tidegate.launcher.warm_up import TakenQueries, WarmUp
 
 GO_SECONDS = 0.02
 """Between two looks at whether it is this driver's turn: they add to the time without commits."""
 WAIT_SECONDS = 900.0
 """How long the driver waits for its turn before it ends: nobody may be left to give it."""
-EXECUTORS_SECONDS = 60.0
-"""How long the driver waits for its executors before it says how many have come."""
-QUIET_SECONDS = 3.0
-"""How long after a query was taken another one may come, if the script does not wait for one."""
-SETTLE_SHARE, SETTLE_SECONDS = 0.1, 10.0
-"""How long the JVMs may go on compiling after the rehearsals: a share of the warm-up until then, within a limit."""
 _TRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.1
 
@@ -46,20 +40,19 @@ class SecondDriver:
 
     def __init__(
         self,
-        control: Control,
-        run: DriverRun,
         turn: Turn,
+        warm_up: WarmUp,
         start: Callable[[QueryStart, PendingQuery], Any],
-        say: Callable[[str], None],
+        leave: Callable[[BaseException], None],
+        log: DriverLog,
     ) -> None:
-        self._control = control
-        self._run = run
+        """`start` starts a query behind its handle, and `leave` ends a driver whose queries cannot be started."""
         self._turn = turn
+        self._warm_up = warm_up
         self._start = start
-        self._say = say
-        self._taken: list[PendingQuery] = []
-        self._newest_at = 0.0
-        self._script_waits = threading.Event()
+        self._leave = leave
+        self._log = log
+        self._taken = TakenQueries()
         self._over = threading.Event()
         self._failure: BaseException | None = None
         if not turn.waits:
@@ -72,9 +65,8 @@ class SecondDriver:
             if not self._turn.waits:
                 return None
             query = PendingQuery(own or how, self.wait)
-            self._taken.append(query)
-            self._newest_at = time.monotonic()
-            if len(self._taken) == 1:
+            self._taken.add(query)
+            if len(self._taken.queries) == 1:
                 threading.Thread(target=self._work, name="tidegate-second", daemon=True).start()
         if own is None:
             self.wait()
@@ -82,16 +74,16 @@ class SecondDriver:
 
     def wait(self) -> None:
         """Wait until the queries have started; raise why they have not."""
-        self._script_waits.set()
+        self._taken.script_waits.set()
         while not self._over.wait(_LOOK_SECONDS):
             if self._turn.over:
-                raise self._not_its_turn()
+                raise self._turn.not_come()
         if self._failure is not None:
             raise self._failure
 
     def wait_for_taken(self) -> None:
         """Wait until the queries have started, if there are any yet."""
-        if self._taken:
+        if self._taken.queries:
             self.wait()
 
     def _past(self, how: QueryStart) -> QueryStart | None:
@@ -100,89 +92,20 @@ class SecondDriver:
             sink = how.asked.get("format") or private_field(how.writer, "source")
             return how.on_its_own() if sink != "memory" and has_committed(how) else None
         except Exception as error:  # noqa: BLE001 - on a Spark of another kind, the script waits
-            self._say(f"the script waits at the start of a query: {type(error).__name__}: {error}")
+            self._log.say(f"the script waits at the start of a query: {type(error).__name__}: {error}")
             return None
 
     def _work(self) -> None:
         try:
-            self._get_ready()
+            self._warm_up.get_ready(self._taken)
             self._wait_for_go()
-            with self._turn.lock:  # an order that comes now waits for all queries and misses none
-                self._turn.waits = False
-                for query in self._taken:
-                    self._start(query.how, query)
+            self._start_all()
         except BaseException as error:  # noqa: BLE001 - the script gets it
             self._failure = error
-            self._say(error.text if isinstance(error, Fenced) else f"a query could not be started: {error}")
+            self._log.say(error.text if isinstance(error, Fenced) else f"a query could not be started: {error}")
         self._over.set()
         if self._failure is not None:
-            self._run.leave(self._failure)
-
-    def _get_ready(self) -> None:
-        started = time.monotonic()
-        context = self._taken[0].how.writer._spark.sparkContext
-        enough = self._wait_for_executors(context)
-        facts: dict[str, Any] = {
-            "batches": 0,
-            "state_partitions": 0,
-            "executors_seconds": round(time.monotonic() - started, 3),
-        }
-        if enough:  # with fewer slots it will not be let go
-            self._rehearse(facts)
-            self._settle(min(SETTLE_SECONDS, (time.monotonic() - started) * SETTLE_SHARE))
-        facts |= {"slots": self._slots(context), "queries": len(self._taken)}  # asking fails if the JVM has died
-        facts |= {"submission_id": self._run.submission_id, "seconds": round(time.monotonic() - started, 3)}
-        self._control.write_ready(self._run.token, facts)
-        self._say(f"run {self._run.token} is warm and waits for its turn: {facts}")
-
-    def _rehearse(self, facts: dict[str, Any]) -> None:
-        """Rehearse each query as it comes, until all are there."""
-        folder = self._folder()
-        done = 0
-        while not self._turn.over:
-            # first: the script may start another query and wait for it while this thread looks
-            last = self._script_waits.is_set() or time.monotonic() > self._newest_at + QUIET_SECONDS
-            if done < len(self._taken):
-                try:
-                    facts["batches"] += warm_up(self._taken[done].how, folder, lambda: not self._turn.over)
-                except Exception as error:  # noqa: BLE001 - a driver that is not warm can take over all the same
-                    facts["error"] = f"{type(error).__name__}: {error}"[:500]
-                try:
-                    facts["state_partitions"] += load_state(self._taken[done].how, self._run.parallelism)
-                except Exception as error:  # noqa: BLE001 - some state cannot be read by itself; its load stays slow
-                    facts["state_error"] = f"{type(error).__name__}: {error}"[:500]
-                done += 1
-            elif last:
-                return
-            else:
-                time.sleep(_LOOK_SECONDS)
-
-    def _settle(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self._turn.over:
-            time.sleep(_LOOK_SECONDS)
-
-    def _folder(self) -> Path | HadoopPath:
-        """Return where rehearsals keep their checkpoints: all executors must see it."""
-        name = f"warm-{self._run.token}"
-        if self._control.folder is not None:
-            return self._control.folder / name
-        return beside_checkpoints(str(self._taken[0].how.writer._spark.conf.get(SETTING))) / name
-
-    def _wait_for_executors(self, context: Any) -> bool:
-        """Wait for the executors of this run's size; return whether they have come."""
-        deadline = time.monotonic() + EXECUTORS_SECONDS
-        while self._slots(context) < self._run.parallelism:
-            if time.monotonic() >= deadline or self._turn.over:
-                return False
-            time.sleep(_LOOK_SECONDS)
-        return True
-
-    def _slots(self, context: Any) -> int:
-        executors = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is one of them
-        if context.master.startswith("local"):
-            return self._run.parallelism
-        return executors * int(context.getConf().get("spark.executor.cores", "1"))
+            self._leave(self._failure)
 
     def _wait_for_go(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
@@ -191,10 +114,13 @@ class SecondDriver:
                 if self._turn.may_go():
                     return
             except (ControlError, OSError) as error:  # the next look may succeed
-                self._say(f"cannot see whose turn it is: {error}")
+                self._log.say(f"cannot see whose turn it is: {error}")
                 time.sleep(_TRY_SECONDS)
             time.sleep(GO_SECONDS)
-        raise self._not_its_turn()
+        raise self._turn.not_come()
 
-    def _not_its_turn(self) -> Fenced:
-        return Fenced(f"run {self._run.token} must not start a query: its turn has not come")
+    def _start_all(self) -> None:
+        with self._turn.lock:  # an order that comes now waits for all queries and misses none
+            self._turn.waits = False
+            for query in self._taken.queries:
+                self._start(query.how, query)

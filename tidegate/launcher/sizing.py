@@ -33,6 +33,7 @@ from typing import Any
 from tidegate.launcher.boundary import between_batches, last_batch
 from tidegate.launcher.control import Control, SizeOrder, Token, utc_now
 from tidegate.launcher.executors import Executor, Executors
+from tidegate.launcher.progress import is_idle
 
 LOOK_SECONDS = 0.25
 HELD_LOOK_SECONDS = 5.0
@@ -47,10 +48,9 @@ IDLE_SECONDS = 5.0
 
 @dataclass
 class SizeKeeper:
-    """Obeys the orders for the size of one run."""
+    """Obeys the orders for the size of the run that a driver carries out."""
 
     control: Control
-    token: Token
     executors: Callable[[], Executors | None]
     """Returns None while the script has no Spark session."""
     queries: Callable[[], list[Any]]
@@ -62,10 +62,10 @@ class SizeKeeper:
     _leaving: set[str] = field(init=False, default_factory=set)
     _look_at: float = field(init=False, default=0.0)
 
-    def look(self) -> None:
-        """Begin with a new order, or go on with the last one."""
+    def look(self, token: Token) -> None:
+        """Begin with a new order for a run, or go on with the last one. A handover changes which run it is."""
         order = self.control.size_order()
-        if order is None or order.for_run != self.token:
+        if order is None or order.for_run != token:
             return
         change = self._change
         known = change is not None and change.order.token >= order.token
@@ -80,7 +80,7 @@ class SizeKeeper:
         queries = self.queries()
         if change.error is None:
             self._go_on(change, executors, queries)
-        change.report(self.control, self.token)
+        change.report(self.control, token)
         if change.must_spread:
             self._spread(change, executors, queries)
         if change.ended:
@@ -181,7 +181,7 @@ class _Change:
 
     def _see_work(self, alive: list[Executor], queries: list[Any], now: float) -> None:
         unused = [executor.id for executor in alive if not executor.finished_tasks]
-        if not all(query.status["message"].startswith("Waiting for") for query in queries):
+        if not all(is_idle(query) for query in queries):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tidegate.launcher.boundary import last_batch, stop_at_boundary
+from tidegate.launcher.control import STOP_EXTENSION
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.progress import running_batch
 
 _LOOK_SECONDS = 0.1
 _LATE_SECONDS = 10.0
@@ -17,11 +21,13 @@ _LATE_SECONDS = 10.0
 class Stop:
     """The stop of one run. Its queries have `seconds` to come to a boundary, all at the same time."""
 
-    def __init__(self, seconds: float, extend: Callable[[Any], float], explain: Callable[[str], str]) -> None:
-        """`extend` returns how much longer the running batch of a query may take, and `explain` shortens an error."""
+    def __init__(self, seconds: float, run: DriverRun, context: Any, log: DriverLog) -> None:
+        """`context` is the SparkContext of the queries."""
+        self._seconds = seconds
         self._deadline = time.monotonic() + seconds
-        self._extend = extend
-        self._explain = explain
+        self._run = run
+        self._context = context
+        self._log = log
         self._extension = 0.0
         self._asked = 0
         self._outcomes: dict[str, dict[str, Any]] = {}
@@ -47,15 +53,29 @@ class Stop:
     def _end(self, query: Any) -> None:
         facts: dict[str, Any] = {"clean": False}
         try:
-            facts["clean"] = stop_at_boundary(query, self._deadline, lambda: self._longer(query))
+            facts["clean"] = stop_at_boundary(query, self._deadline, lambda: self._extend(query))
             failure = query.exception()
-            facts["error"] = None if failure is None else self._explain(str(failure))
+            facts["error"] = None if failure is None else self._run.explain(str(failure))
         except Exception as error:  # noqa: BLE001 - the driver must report how it ended, whatever the query raised
             facts["error"] = f"{type(error).__name__}: {error}"[:500]
         facts["last_batch_id"] = last_batch(query)
         self._outcomes[query.id] = facts
 
-    def _longer(self, query: Any) -> float:
-        extension = self._extend(query)
+    def _extend(self, query: Any) -> float:
+        """Return how much longer the running batch may take: something only if it is nearly done."""
+        extension: float = self._log.attempt("tell how far the batch is", self._extension_of, query) or 0.0
         self._extension = max(self._extension, extension)
         return extension
+
+    def _extension_of(self, query: Any) -> float:
+        limit = self._seconds * STOP_EXTENSION
+        batch = running_batch(self._context, query)
+        remaining = None if batch is None else batch.remaining_seconds(time.time())
+        if batch is None or remaining is None or remaining > limit:
+            return 0.0
+        self._run.report(stop_extended_seconds=limit)  # first: whoever waits for the stop must know
+        self._log.say(
+            f"batch {batch.batch_id} has finished {batch.done} of {batch.tasks} tasks and needs about {remaining:.0f} s"
+            f" more: the stop waits for up to {limit:g} s longer"
+        )
+        return limit

@@ -19,7 +19,7 @@ from typing import Any
 from services.actuator.backends import LAUNCHER, Submission, launcher_files
 from tidegate.events.job import Application, KubernetesPods
 from tidegate.launcher.config_map import JOB_LABEL, LABELS, object_name
-from tidegate.launcher.facts import SUBMISSION_ID
+from tidegate.launcher.control import SUBMISSION_ID
 from tidegate.launcher.pods import APP_LABEL, NAME_LABEL, ROLE_LABEL, app_name_label, memory_mb, overhead_factor
 
 CONTAINER = "spark-kubernetes-driver"

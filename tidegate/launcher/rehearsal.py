@@ -63,7 +63,7 @@ _OLDER_BATCHES = 20
 """How far back to look for a batch that read something."""
 
 
-def warm_up(how: QueryStart, folder: Path | HadoopPath, still: Callable[[], bool]) -> int:
+def rehearse(how: QueryStart, folder: Path | HadoopPath, still: Callable[[], bool]) -> int:
     """Rehearse a query while `still()` is true; return how many batches it took. `folder` is for its checkpoints."""
     done = 0
     location = _checkpoint_location(how)
