@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.eventlogs import recorded, run_of, up_to
-from tidegate.sparklog.application_run import LATE, MAX_BATCHES, ApplicationRun, Interval, Reading
+from tidegate.sparklog.application_run import LATE, MAX_BATCHES, MAX_ENDED, ApplicationRun, Interval, Reading
 from tidegate.sparklog.events import (
     JobStarted,
     OperatorState,
@@ -65,6 +65,39 @@ def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None
     run.apply(QueryStarted("q", T))
     run.apply(progress(0, 10, offset=900))
     assert run.committed == {"rec": {0: committed}}
+
+
+def test_queries_that_have_ended_do_not_add_up() -> None:
+    """A script may start a new query for each hour's work; those that run, and one that failed, still count."""
+    run = fresh()
+    run.apply(QueryStarted("main", T))
+    run.apply(progress(0, 0, query="main", offset=900))
+    run.apply(QueryStarted("failed", T))
+    run.apply(progress(0, 1, query="failed", offset=300))
+    run.apply(QueryTerminated("failed", "boom"))
+    sizes = []
+    for number in range(3 * MAX_ENDED):
+        run.apply(QueryStarted(f"q-{number}", T))
+        run.apply(progress(0, 2, query=f"q-{number}", offset=500))
+        run.apply(QueryTerminated(f"q-{number}", None))
+        run.cut(between(0, 10))
+        sizes.append(len(pickle.dumps(run)))
+    assert sizes[-1] < 1.05 * sizes[MAX_ENDED]
+    reading = run.reading(between(0, 10))
+    assert reading.query_active
+    assert (reading.query_id, reading.failure, reading.committed) == ("main", "boom", {"rec": {0: 300}})
+
+
+def test_a_query_that_runs_again_and_again_is_not_forgotten() -> None:
+    """Its offsets count between two of its runs, however many others have ended."""
+    run = fresh()
+    for number in range(2 * MAX_ENDED):
+        for query, offset in (("main", 10 * number), (f"q-{number}", 10_000)):
+            run.apply(QueryStarted(query, T))
+            run.apply(progress(number, number, query=query, offset=offset))
+            run.apply(QueryTerminated(query, None))
+        assert run.committed == {"rec": {0: 10 * number}}
+    assert run.reading(between(0, 10)).query_id == "main"
 
 
 @pytest.mark.parametrize("failure", [None, "boom"])

@@ -6,6 +6,9 @@ offset among the queries that read it: only up to there is everything done. Batc
 are taken together, see `rounds`. A query that has ended without a failure
 reads no more, so it counts only for topics that no other query reads. One that failed has left work behind and still
 counts. `query_id` is that of the query that started first.
+
+An application may start queries for ever, each with an id of its own if its checkpoint is temporary. Of those that have
+ended, `MAX_ENDED` count: the newest ones, and before them those that have failed.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from tidegate.sparklog.rounds import Round, growth
 from tidegate.sparklog.running import BatchInProgress
 
 MAX_BATCHES = 200
+MAX_ENDED = 100
+"""Queries that are kept although they have ended."""
 MAX_RUNNING = 50
 MAX_STAGES = 200
 """The busiest stages of an interval; a `foreachBatch` that loops over actions can have any number."""
@@ -135,6 +140,9 @@ class ApplicationRun:
         """Of the previous run, for as long."""
         self._local_cores: int | None = None
         self._queries: dict[str, _Query] = {}
+        self._first_query_id: str | None = None
+        self._ended: list[str] = []
+        """Queries in the order in which they ended; some of them may run again."""
         self._rehearsals: set[str] = set()
         """Queries with which a driver warms up before a handover; they do not count."""
         self._tasks: dict[tuple[int, int], list[events.TaskEnded]] = {}
@@ -165,8 +173,7 @@ class ApplicationRun:
             case events.QueryIdle():
                 self._query(event.query_id).running = None
             case events.QueryTerminated():
-                query = self._query(event.query_id)
-                query.active, query.failure, query.running = False, event.failure, None
+                self._terminated(event)
             case events.ApplicationProperties():
                 self.job_id = event.job_id or event.app_name
             case events.ApplicationStarted():
@@ -249,7 +256,7 @@ class ApplicationRun:
             failure=failures[-1] if failures else ("exit code" if self.ended and self.ended.failed else None),
             query_seen=bool(queries),
             query_active=any(query.active for query in queries) and self.ended is None,
-            query_id=next(iter(self._queries), None),
+            query_id=self._first_query_id,
             committed=self.committed,
             batches=tuple(batches[-MAX_BATCHES:]),
             batches_left_out=max(0, len(batches) - MAX_BATCHES) + len(missed),
@@ -273,7 +280,18 @@ class ApplicationRun:
 
     def _query(self, query_id: str) -> _Query:
         # a log that is read from its newest files on contains batches of queries whose start was skipped
+        self._first_query_id = self._first_query_id or query_id
         return self._queries.setdefault(query_id, _Query())
+
+    def _terminated(self, event: events.QueryTerminated) -> None:
+        query = self._query(event.query_id)
+        query.active, query.failure, query.running = False, event.failure, None
+        ended = [id_ for id_ in self._ended if id_ != event.query_id and not self._queries[id_].active]
+        if len(ended) >= MAX_ENDED:
+            oldest = next((id_ for id_ in ended if self._queries[id_].done), ended[0])
+            ended.remove(oldest)
+            del self._queries[oldest]
+        self._ended = [*ended, event.query_id]
 
     def _progress(self, event: events.QueryProgress) -> None:
         query = self._query(event.query_id)
