@@ -15,6 +15,7 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
@@ -52,10 +53,10 @@ class OneActuator:
     def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         """Return the next token of `epoch`; None if a newer epoch has claimed the job."""
         del job_id, owner
-        newest = control.newest_claim()
+        newest = Claims(control).newest()
         if newest is not None and newest[0].epoch > epoch:
             return None
-        return control.next_token(epoch)
+        return Claims(control).next_token(epoch)
 
 
 class JobOperator:
@@ -88,7 +89,7 @@ class JobOperator:
             control=lambda spec: control_of(spec, api, files),
             files=files,
         )
-        claimed = self.control.newest_claim()
+        claimed = Claims(self.control).newest()
         self._epoch = 0 if claimed is None else claimed[0].epoch
 
     @property

@@ -32,8 +32,9 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Control, ControlError
+from tidegate.launcher.control import Control
 from tidegate.launcher.failure import explanation, secrets_of
+from tidegate.launcher.json_files import ControlError
 from tidegate.launcher.kubernetes import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock

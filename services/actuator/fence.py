@@ -27,6 +27,7 @@ from typing import Protocol, cast
 
 import redis
 
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, SizeOrder, Token
 from tidegate.runtime.ledger import fence_key
 
@@ -64,12 +65,14 @@ class JobFence:
 
     def take(self) -> Token:
         """Take the fence for the command's next run; raise `Outfenced` if a newer command has claimed the job."""
-        return self._claim(lambda token: self.control.raise_fence(token, self.owner))
+        return self._claim(lambda token: Claims(self.control).raise_fence(token, self.owner))
 
     def order(self, for_run: Token, parallelism: int, command_id: str) -> Token:
         """Order a size from the driver of a run; raise `Outfenced` if a newer command has claimed the job."""
         return self._claim(
-            lambda token: self.control.order_size(SizeOrder(token, self.owner, for_run, parallelism), command_id)
+            lambda token: Claims(self.control).order_size(
+                SizeOrder(token, self.owner, for_run, parallelism), command_id
+            )
         )
 
     def hold(self) -> Token:
@@ -83,13 +86,13 @@ class JobFence:
 
     def check_epoch(self) -> None:
         """Raise `Outfenced` if a newer command has claimed the job; claim nothing."""
-        newest = self.control.newest_claim()
+        newest = Claims(self.control).newest()
         if newest is not None and newest[0].epoch > self.epoch:
             raise Outfenced
 
     def lost(self) -> bool:
         """Return whether another actuator has claimed the job since this one did."""
-        return self.token is not None and self.control.newest_claim() != (self.token, self.owner)
+        return self.token is not None and Claims(self.control).newest() != (self.token, self.owner)
 
     def _claim(self, write: Callable[[Token], bool]) -> Token:
         self.token = None
@@ -110,10 +113,10 @@ class RedisFence:
 
     def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         """Return the next token of `epoch`, which is now this owner's; None if a newer epoch has claimed the job."""
-        newest = control.newest_claim()
+        newest = Claims(control).newest()
         if newest is not None and newest[0].epoch > epoch:
             return None
-        token = control.next_token(epoch)
+        token = Claims(control).next_token(epoch)
         for _ in range(_TRIES):
             newer = self._ask_redis(job_id, token, owner)
             if newer is None:

@@ -18,9 +18,11 @@ from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
 from tests.support.sides import create_at_once
 from tidegate.launcher import config_map, file_store, hadoop, remote_store
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
-from tidegate.launcher.control import Control, ControlError, SizeOrder, Token
+from tidegate.launcher.control import Control, SizeOrder, Token
 from tidegate.launcher.hadoop import HadoopPath
+from tidegate.launcher.json_files import ControlError
 from tidegate.launcher.kubernetes import ApiRefused, ApiUnreachable
 from tidegate.launcher.store import Store, store_at
 from tidegate.remote.files import Files
@@ -108,12 +110,12 @@ class TestStore:
     def test_claims_go_on_from_the_newest(self, stores: Open) -> None:
         """The fence of an actuator that was overtaken cannot come back, nor its order for a size (I4)."""
         first, second = Control(stores()), Control(stores())
-        assert first.raise_fence(Token(5, 1), "a")
-        assert second.order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c")
-        assert not first.raise_fence(Token(5, 2), "a")
-        assert not first.order_size(SizeOrder(Token(5, 2), "a", Token(5, 1), 2), "c")
-        assert first.newest_claim() == (Token(5, 2), "b")
-        assert first.raise_fence(Token(6, 1), "a")
+        assert Claims(first).raise_fence(Token(5, 1), "a")
+        assert Claims(second).order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c")
+        assert not Claims(first).raise_fence(Token(5, 2), "a")
+        assert not Claims(first).order_size(SizeOrder(Token(5, 2), "a", Token(5, 1), 2), "c")
+        assert Claims(first).newest() == (Token(5, 2), "b")
+        assert Claims(first).raise_fence(Token(6, 1), "a")
         assert second.fence(newest=True) == (Token(6, 1), "a")
 
     def test_old_runs_are_tidied(self, stores: Open) -> None:
@@ -133,18 +135,18 @@ class TestConfigMap:
     def test_two_actuators_cannot_both_claim(self, server: FakeKubernetes) -> None:
         """A claim that another one overtook between look and write is not written: resource versions decide (I4)."""
         ours, theirs = Control(_store(server)), Control(_store(server))
-        ours.raise_fence(Token(5, 1), "a")
-        server.before_patch.append(lambda: theirs.order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c"))
-        assert not ours.raise_fence(Token(5, 2), "a")
-        assert theirs.newest_claim() == (Token(5, 2), "b")
+        Claims(ours).raise_fence(Token(5, 1), "a")
+        server.before_patch.append(lambda: Claims(theirs).order_size(SizeOrder(Token(5, 2), "b", Token(5, 1), 4), "c"))
+        assert not Claims(ours).raise_fence(Token(5, 2), "a")
+        assert Claims(theirs).newest() == (Token(5, 2), "b")
         assert theirs.fence(newest=True) == (Token(5, 1), "a")
 
     def test_other_keys_do_not_disturb_a_claim(self, server: FakeKubernetes) -> None:
         """A driver that writes its progress at the same time only makes the claim look again."""
         ours, driver = Control(_store(server)), Control(_store(server))
-        ours.raise_fence(Token(5, 1), "a")
+        Claims(ours).raise_fence(Token(5, 1), "a")
         server.before_patch.append(lambda: driver.write_progress(Token(5, 1), {"finished_tasks": 3}))
-        assert ours.raise_fence(Token(5, 2), "a")
+        assert Claims(ours).raise_fence(Token(5, 2), "a")
         assert driver.fence(newest=True) == (Token(5, 2), "a")
 
     def test_a_lost_answer_is_no_lost_claim(self, server: FakeKubernetes) -> None:
@@ -189,7 +191,7 @@ class TestConfigMap:
     def test_silence_and_refusal_differ(self, server: FakeKubernetes) -> None:
         """Both are errors of the job's files, and neither says that a file is absent."""
         control = Control(_store(server))
-        control.raise_fence(Token(5, 1), "a")
+        Claims(control).raise_fence(Token(5, 1), "a")
         server.silent = True
         with pytest.raises(ApiUnreachable, match="configmaps/tidegate-rates"):
             control.fence(newest=True)
@@ -198,7 +200,7 @@ class TestConfigMap:
             control.fence(newest=True)
         server.broken, server.forbidden = None, re.compile("PATCH")
         with pytest.raises(ApiRefused, match=r"403: User .* cannot PATCH .*docs/how-to/kubernetes.md"):
-            control.raise_fence(Token(5, 2), "a")
+            Claims(control).raise_fence(Token(5, 2), "a")
         server.forbidden, server.broken = None, 401
         with pytest.raises(ApiRefused, match="the credentials of the test are not accepted"):
             control.fence(newest=True)

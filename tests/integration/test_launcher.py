@@ -15,6 +15,7 @@ from tests.support.control import stopped
 from tests.support.local_job import local_job
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.stack.java import find_java
 
@@ -177,7 +178,7 @@ def test_a_batch_that_is_nearly_done_at_the_deadline_is_not_cut_off(drivers: Dri
 @pytest.mark.timeout(200)
 def test_an_older_run_never_touches_the_checkpoint(drivers: Drivers) -> None:
     """A driver that starts after a newer run was allowed ends with a clear message and writes nothing (I4)."""
-    drivers.control.raise_fence(Token(5), "someone")
+    Claims(drivers.control).raise_fence(Token(5), "someone")
     late = drivers.start(Token(4), 0.1)
     drivers.wait_for_end(late)
     assert "run 4-1 must not start a query:" in drivers.log()
@@ -232,7 +233,7 @@ def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: D
     assert not seen(second)
 
     switch = Token(3)
-    drivers.control.raise_fence(switch, "a")
+    Claims(drivers.control).raise_fence(switch, "a")
     drivers.control.request_hold(HandoverOrder(switch, first, 60.0))
     assert wait_until(lambda: drivers.control.paused(switch), 60), drivers.log()
     drivers.control.let_go(HandoverOrder(switch, second))

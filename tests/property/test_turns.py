@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.fake_drivers import LOG, driver_run
 from tidegate.launcher import handover
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.starts import QueryStart
@@ -37,7 +38,7 @@ class Pair:
 
     def _order(self, *, hold: bool, driver: str) -> None:
         self.newest = Token(6, self.newest.run + 1)
-        self.control.raise_fence(self.newest, "a")
+        Claims(self.control).raise_fence(self.newest, "a")
         order = HandoverOrder(self.newest, driver, 5.0)
         (self.control.request_hold if hold else self.control.let_go)(order)
 

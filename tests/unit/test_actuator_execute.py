@@ -33,7 +33,9 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import Application, JobSpec, KubernetesPods
 from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.events.way import Way
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, Token
+from tidegate.launcher.json_files import JsonFile, JsonFiles
 from tidegate.remote.files import Files
 
 
@@ -387,22 +389,22 @@ def test_files_that_come_back_let_the_command_go_on(
 ) -> None:
     """The actuator waits for a control directory that is unavailable for seconds, in any phase (I4)."""
     world.start()
-    read, tick = Control._read, world.tick
+    read, tick = JsonFiles.read, world.tick
     refused: list[str] = []
 
-    def away(control: Control, name: str, **how: Any) -> dict[str, Any] | None:
+    def away(files: JsonFiles, name: str, **how: Any) -> JsonFile | None:
         if world.phases()[-1:] == [phase] and len(refused) < 3:
             refused.append(name)
             raise OSError(errno.ESTALE, "Stale file handle")
-        return read(control, name, **how)
+        return read(files, name, **how)
 
     def elsewhere() -> None:
         """The drivers run on other machines, where the directory is available."""
         with monkeypatch.context() as patched:
-            patched.setattr(Control, "_read", read)
+            patched.setattr(JsonFiles, "read", read)
             tick()
 
-    monkeypatch.setattr(Control, "_read", away)
+    monkeypatch.setattr(JsonFiles, "read", away)
     monkeypatch.setattr(world, "tick", elsewhere)
     assert world.carry(command()) is Phase.VERIFIED
     assert len(refused) == 3
@@ -618,7 +620,7 @@ def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
 
     def stolen(size: int) -> bool:
         if size == 4:
-            world.control.raise_fence(Token(7, 99), "b")
+            Claims(world.control).raise_fence(Token(7, 99), "b")
             return False
         return works(size)
 
@@ -717,7 +719,7 @@ def test_an_overtaken_actuator_submits_nothing(world: FakeWorld, monkeypatch: py
 
     def overtaken(spec: JobSpec) -> Mapping[str, str]:
         if world.phases()[-1:] == ["starting"]:
-            world.control.raise_fence(Token(7, 99), "b")
+            Claims(world.control).raise_fence(Token(7, 99), "b")
         return applications(spec)
 
     monkeypatch.setattr(world, "applications", overtaken)
@@ -759,7 +761,7 @@ def test_an_actuator_that_is_to_end_leaves_its_command_at_once(
 def test_a_newer_command_fences_an_older_one(world: FakeWorld) -> None:
     """If the fence is at a newer epoch, the command is rejected before anything changes."""
     world.start()
-    world.control.raise_fence(Token(8, 1), "b")
+    Claims(world.control).raise_fence(Token(8, 1), "b")
     assert world.carry(command()) is Phase.REJECTED
     assert world.topic[-1].code == "OUTFENCED"
     assert len(world.drivers) == 1
@@ -775,7 +777,7 @@ def test_an_actuator_that_loses_the_race_for_the_fence_stops_nothing(
     def overtaken(world: FakeWorld, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         token = claim(world, control, job_id, epoch, owner)
         assert token is not None
-        assert control.raise_fence(token, "b")
+        assert Claims(control).raise_fence(token, "b")
         return token
 
     monkeypatch.setattr(FakeWorld, "claim", overtaken)

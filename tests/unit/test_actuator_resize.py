@@ -16,6 +16,7 @@ from tests.support.fake_world import Died, FakeWorld, Waiting
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import SizeOrder, Token
 
 IN_PLACE_ONLY = (Way.IN_PLACE,)
@@ -313,7 +314,7 @@ def test_an_overtaken_actuator_cannot_undo_a_newer_order(world: FakeWorld) -> No
     def overtake() -> None:
         tick()
         if world.control.size_order() is not None:
-            world.control.order_size(SizeOrder(Token(7, 5), "b", Token(1, 1), 4), "c")
+            Claims(world.control).order_size(SizeOrder(Token(7, 5), "b", Token(1, 1), 4), "c")
 
     world.tick = overtake  # type: ignore[method-assign]
     with pytest.raises(Abandoned, match="overtaken"):
@@ -327,7 +328,7 @@ def test_an_overtaken_actuator_cannot_undo_a_newer_order(world: FakeWorld) -> No
 @pytest.mark.parametrize("rescale", [None, (Way.RESTART,)], ids=["in place", "restart"])
 def test_an_order_of_a_newer_command_fences_an_older_one(world: FakeWorld, rescale: tuple[Way, ...] | None) -> None:
     """A command older than the newest order is rejected before anything changes, whatever its way (I5)."""
-    world.control.order_size(SizeOrder(Token(9, 1), "b", Token(1, 1), 3), "newer")
+    Claims(world.control).order_size(SizeOrder(Token(9, 1), "b", Token(1, 1), 3), "newer")
     world.rescale = rescale
     assert world.carry(command()) is Phase.REJECTED
     assert world.topic[-1].code == "OUTFENCED"
@@ -351,8 +352,8 @@ def test_an_order_is_not_the_fence(world: FakeWorld) -> None:
     assert fence.hold() == Token(7, 2)
     assert world.control.fence() == (Token(7, 2), "a")
     assert not fence.lost()
-    assert not world.control.order_size(SizeOrder(Token(7, 1), "a", Token(1, 1), 4), "c")
-    assert not world.control.raise_fence(Token(7, 1), "a")
+    assert not Claims(world.control).order_size(SizeOrder(Token(7, 1), "a", Token(1, 1), 4), "c")
+    assert not Claims(world.control).raise_fence(Token(7, 1), "a")
 
 
 def test_a_cluster_that_does_not_answer_leads_to_no_order(world: FakeWorld) -> None:

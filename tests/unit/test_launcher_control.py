@@ -13,9 +13,11 @@ from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tests.support.fake_time import fake_time
 from tidegate.launcher.boundary import Place, place_of
-from tidegate.launcher.control import Control, ControlError, Token
+from tidegate.launcher.claims import Claims
+from tidegate.launcher.control import Control, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.json_files import ControlError, JsonFile, JsonFiles
 from tidegate.launcher.launch import parse
 from tidegate.launcher.run import Launch
 from tidegate.launcher.script import Script
@@ -26,11 +28,11 @@ from tidegate.launcher.stopping import Stop
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
     """An older run or another owner of the same run cannot take the fence; its holder can take it again."""
     control = Control.at(tmp_path, "job")
-    assert control.raise_fence(Token(5, 1), "a")
-    assert control.raise_fence(Token(5, 1), "a")
-    assert not control.raise_fence(Token(5, 1), "b")
-    assert not control.raise_fence(Token(4, 9), "b")
-    assert control.raise_fence(Token(5, 2), "b")
+    assert Claims(control).raise_fence(Token(5, 1), "a")
+    assert Claims(control).raise_fence(Token(5, 1), "a")
+    assert not Claims(control).raise_fence(Token(5, 1), "b")
+    assert not Claims(control).raise_fence(Token(4, 9), "b")
+    assert Claims(control).raise_fence(Token(5, 2), "b")
     assert control.fence() == (Token(5, 2), "b")
 
 
@@ -95,7 +97,7 @@ def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
 def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
     """A driver of a run older than the fence ends before its query starts, and prints why."""
     launch, control, said = _launch(tmp_path, Token(4, 1))
-    control.raise_fence(Token(5, 1), "a")
+    Claims(control).raise_fence(Token(5, 1), "a")
     started: list[object] = []
     with pytest.raises(Fenced) as raised:
         launch.start_query(started.append, FakeWriter())
@@ -108,7 +110,7 @@ def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
 def test_the_newest_run_says_who_it_is_before_its_query_starts(tmp_path: Path) -> None:
     """The file that names application and process is written before the user's query starts."""
     launch, control, _ = _launch(tmp_path, Token(5, 1))
-    control.raise_fence(Token(5, 1), "a")
+    Claims(control).raise_fence(Token(5, 1), "a")
     seen: list[object] = []
     launch.start_query(lambda _writer: seen.append(control.running(Token(5, 1))), FakeWriter())
     assert isinstance(seen[0], dict)
@@ -177,27 +179,27 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
     query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
     launch.start_query(lambda _writer: query, FakeWriter())
     launch.starter.context = FakeContext()
-    read, write, looks = Control._read, Control._write, []
+    read, write, looks = JsonFiles.read, JsonFiles.write, []
     away = OSError(errno.ESTALE, "Stale file handle")
 
-    def reading(control: Control, name: str) -> dict[str, object] | None:
+    def reading(files: JsonFiles, name: str) -> JsonFile | None:
         looks.append(name)
         if len(looks) < 4:
             raise away
         if len(looks) == 6:
             control.request_stop(Token(5, 2), "c", 0.1)
-        return read(control, name)
+        return read(files, name)
 
-    def writing(control: Control, name: str, data: dict[str, object]) -> None:
+    def writing(files: JsonFiles, name: str, data: dict[str, object]) -> None:
         if len(looks) < 3 or name.startswith("stopped"):
             raise away
-        write(control, name, data)
+        write(files, name, data)
 
     def leave(code: int) -> None:
         raise _Left(code)
 
-    monkeypatch.setattr(Control, "_read", reading)
-    monkeypatch.setattr(Control, "_write", writing)
+    monkeypatch.setattr(JsonFiles, "read", reading)
+    monkeypatch.setattr(JsonFiles, "write", writing)
     monkeypatch.setattr("tidegate.launcher.script.os._exit", leave)
     fake_time(monkeypatch, "tidegate.launcher.run", sleep=lambda _seconds: None)
     stop = types.SimpleNamespace(end=lambda _queries: None, facts={})
@@ -216,7 +218,7 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
 def test_a_turn_that_could_not_be_written_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk a file can be created, and not be written."""
     control = Control.at(tmp_path, "job")
-    control.raise_fence(Token(5, 1), "a")
+    Claims(control).raise_fence(Token(5, 1), "a")
 
     class Full(io.StringIO):
         def close(self) -> None:
@@ -241,7 +243,7 @@ def test_a_turn_that_could_not_be_written_is_left_to_others(tmp_path: Path, monk
 def test_files_are_json_for_people(tmp_path: Path) -> None:
     """Control files are plain JSON that people can read and write."""
     control = Control.at(tmp_path, "job")
-    control.raise_fence(Token(5, 2), "me")
+    Claims(control).raise_fence(Token(5, 2), "me")
     assert json.loads((Path(control.place) / "fence").read_text()) == {"epoch": 5, "run": 2, "owner": "me"}
 
 

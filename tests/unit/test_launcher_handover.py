@@ -16,8 +16,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
 from tidegate.launcher import handover, rehearsal
-from tidegate.launcher.control import Control, ControlError, HandoverOrder, Token
+from tidegate.launcher.claims import Claims
+from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
+from tidegate.launcher.json_files import ControlError
 from tidegate.launcher.rehearsal import RECORDS, repeat_newest_batch
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import QueryStart
@@ -56,7 +58,7 @@ class Script:
     def order(self, run: int, *, hold: bool, driver: str = DRIVER, seconds: float = 5.0) -> Token:
         """Order something under a newer fence, and have the driver look."""
         token = Token(6, run)
-        self.control.raise_fence(token, "a")
+        Claims(self.control).raise_fence(token, "a")
         order = HandoverOrder(token, driver, seconds)
         (self.control.request_hold if hold else self.control.let_go)(order)
         self.turn.look()
@@ -201,7 +203,7 @@ def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest
     """A driver that is told to go on while it waits for the end of a batch waits no longer."""
 
     def end(_query: Any, _deadline: float) -> bool:
-        script.control.raise_fence(Token(6, 2), "a")
+        Claims(script.control).raise_fence(Token(6, 2), "a")
         script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
         return False
 
@@ -228,7 +230,7 @@ def test_orders_for_other_drivers_and_old_orders_are_not_obeyed(script: Script) 
 def test_a_driver_with_a_newer_fence_is_not_let_go(script: Script) -> None:
     """A permission under an older fence than the newest one does not count: its actuator was overtaken."""
     script.order(1, hold=True)
-    script.control.raise_fence(Token(6, 3), "b")
+    Claims(script.control).raise_fence(Token(6, 3), "b")
     script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
     script.turn.look()
     assert script.turn.holding

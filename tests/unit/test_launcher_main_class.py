@@ -23,6 +23,7 @@ from tidegate.events.job import Application, JobSpec
 from tidegate.events.way import Way
 from tidegate.launcher import main_class
 from tidegate.launcher.checkpoints import CheckpointPlaces
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
@@ -131,7 +132,7 @@ def test_a_fenced_driver_starts_no_query_and_ends(driver: Driver, monkeypatch: p
     ended: list[int] = []
     monkeypatch.setattr("tidegate.launcher.run._LEAVE_SECONDS", 0.0)
     monkeypatch.setattr(driver.program, "end", ended.append)
-    driver.control.raise_fence(Token(6), "someone")
+    Claims(driver.control).raise_fence(Token(6), "someone")
     with pytest.raises(RuntimeError, match="run 5-1 must not start a query"):
         driver.start(FakeSession(), statement())
     assert wait_until(lambda: ended == [75], 10, 0.01)

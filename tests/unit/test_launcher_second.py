@@ -17,6 +17,7 @@ from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, 
 from tests.support.fake_queries import FakeWriter
 from tests.support.wait import wait_until
 from tidegate.launcher import second, warm_up
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import Turn
 from tidegate.launcher.rehearsal import has_committed
@@ -106,7 +107,7 @@ class SecondScript:
 
     def let_go(self, driver: str = DRIVER) -> None:
         """Permit a driver to start its queries."""
-        self.control.raise_fence(NEW, "a")
+        Claims(self.control).raise_fence(NEW, "a")
         self.control.let_go(HandoverOrder(NEW, driver))
 
 

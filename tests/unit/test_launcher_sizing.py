@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.fake_executors import FakeSpark
 from tidegate.launcher.boundary import between_batches
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, SizeOrder, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
@@ -57,7 +58,7 @@ class Driver:
     def order(self, parallelism: int, for_run: Token = RUN) -> None:
         """Order a size, as a newer command than before."""
         self.orders += 1
-        assert self.control.order_size(SizeOrder(Token(5 + self.orders), "a", for_run, parallelism), "c")
+        assert Claims(self.control).order_size(SizeOrder(Token(5 + self.orders), "a", for_run, parallelism), "c")
 
     def look(self, count: int = 1) -> dict[str, Any]:
         """Let time pass; return what the driver reports."""
@@ -262,7 +263,7 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("tidegate.launcher.run.LOOK_SECONDS", 0.001)
     monkeypatch.setattr(program, "context", broken)
-    control.order_size(SizeOrder(Token(6), "a", RUN, 4), "c")
+    Claims(control).order_size(SizeOrder(Token(6), "a", RUN, 4), "c")
     launch.hold_size()
     assert len(looks) == 3
     assert said == ["cannot hold the ordered size: RuntimeError: the gateway is gone"]

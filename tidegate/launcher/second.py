@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.launcher.checkpoints import private_field
-from tidegate.launcher.control import ControlError
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.handover import Turn
+from tidegate.launcher.json_files import ControlError
 from tidegate.launcher.rehearsal import has_committed
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.warm_up import TakenQueries, WarmUp

@@ -21,6 +21,7 @@ from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.way import Way
+from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Token
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
     if token is not None:
         submission_id = str(drivers.facts(token)["submission_id"])
     else:
-        token = drivers.control.next_token(task.command.epoch)
+        token = Claims(drivers.control).next_token(task.command.epoch)
         try:
             submission_id = drivers.submit(token, parallelism, handover=True)
         except BackendRefused as error:
