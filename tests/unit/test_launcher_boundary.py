@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.fake_time import fake_time
-from tidegate.launcher.boundary import between_batches, end_at_boundary, stop_at_boundary
+from tidegate.launcher.between import between_batches
+from tidegate.launcher.boundary import end_at_boundary, stop_at_boundary
 
 ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
@@ -70,7 +71,7 @@ class State:
 @pytest.fixture(autouse=True)
 def _stacks_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM describes a stack as one text; the stand-in's is one already."""
-    monkeypatch.setattr("tidegate.launcher.boundary._describer", lambda _engine: str)
+    monkeypatch.setattr("tidegate.launcher.engine._describer", lambda _engine: str)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock that the module goes by."""
     found = Clock()
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: found.now, sleep=found.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.between", monotonic=lambda: found.now, sleep=found.sleep)
     return found
 
 

@@ -12,11 +12,11 @@ import pytest
 from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tests.support.fake_time import fake_time
-from tidegate.launcher.boundary import Place, place_of
 from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.engine import Place, place_of
 from tidegate.launcher.json_files import ControlError, JsonFile, JsonFiles
 from tidegate.launcher.launch import parse
 from tidegate.launcher.run import Launch

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_executors import FakeSpark
-from tidegate.launcher.boundary import between_batches
+from tidegate.launcher.between import between_batches
 from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, SizeOrder, Token
 from tidegate.launcher.driver_log import DriverLog

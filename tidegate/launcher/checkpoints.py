@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.launcher.boundary import execution_of
+from tidegate.launcher.engine import execution_of
 
 SETTING = "spark.sql.streaming.checkpointLocation"
 _OPTION = "checkpointLocation"

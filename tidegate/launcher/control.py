@@ -24,8 +24,8 @@ starts of that command. A rollback is another start, and so is a start after a c
 Tokens only grow, so a marker left over from an earlier restart can never stop or fence a later run.
 
 An order for another size has a token of the same sequence, and it names the run that it is meant for. It is a *claim*
-on the job like the fence: the newest claim tells which actuator may act (`claims.py`). But only the fence forbids runs, so an order
-never keeps the running driver from starting its queries.
+on the job like the fence: the newest claim tells which actuator may act (`claims.py`). But only the
+fence forbids runs, so an order never keeps the running driver from starting its queries.
 
 `hold` and `go` are orders: each has a token of its own, for which the fence was taken, and names the driver it is for.
 The driver that goes on does so under the order's token, and so becomes the newest run.

@@ -25,10 +25,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.launcher.boundary import end_at_boundary, last_batch
+from tidegate.launcher.boundary import end_at_boundary
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.progress import last_batch
 from tidegate.launcher.starts import Fenced, QueryStart
 
 FORGOTTEN_SECONDS = 60.0

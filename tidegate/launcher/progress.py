@@ -77,6 +77,12 @@ class RunProgress:
             self._written = facts
 
 
+def last_batch(query: Any) -> int | None:
+    """Return the id of the newest batch that a query has ended; None before the first."""
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])
+
+
 def is_idle(query: Any) -> bool:
     """Whether a query waits for data or for its next trigger."""
     return bool(query.status["message"].startswith("Waiting for"))

@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tidegate.launcher.boundary import between_batches, last_batch
+from tidegate.launcher.between import between_batches
 from tidegate.launcher.control import Control, SizeOrder, Token, utc_now
 from tidegate.launcher.executors import Executor, Executors
-from tidegate.launcher.progress import is_idle
+from tidegate.launcher.progress import is_idle, last_batch
 
 LOOK_SECONDS = 0.25
 HELD_LOOK_SECONDS = 5.0

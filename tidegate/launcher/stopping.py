@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.launcher.boundary import last_batch, stop_at_boundary
+from tidegate.launcher.boundary import stop_at_boundary
 from tidegate.launcher.control import STOP_EXTENSION
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.progress import running_batch
+from tidegate.launcher.progress import last_batch, running_batch
 
 _LOOK_SECONDS = 0.1
 _LATE_SECONDS = 10.0
