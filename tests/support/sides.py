@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from tidegate.launcher.hadoop import HadoopPath
-from tidegate.launcher.rehearsal import repeat_newest_batch
+from tidegate.launcher.repeat import repeat_newest_batch
 from tidegate.launcher.store import Store
 
 

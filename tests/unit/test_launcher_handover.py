@@ -20,7 +20,7 @@ from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import StartedQuery, Turn
 from tidegate.launcher.json_files import ControlError
-from tidegate.launcher.rehearsal import RECORDS, repeat_newest_batch
+from tidegate.launcher.repeat import RECORDS, repeat_newest_batch
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import QueryStart
 from tidegate.launcher.waits import patch_waits
@@ -336,7 +336,7 @@ def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
 
 def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint is removed, and the script's wait for any query does not see that it has ended."""
-    monkeypatch.setattr(rehearsal, "_checkpoint_location", lambda *_args: None)
+    monkeypatch.setattr(rehearsal, "checkpoint_of", lambda *_args: None)
     reset: list[bool] = []
     streams = types.SimpleNamespace(resetTerminated=lambda: reset.append(True))
     writer = types.SimpleNamespace(

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tidegate.launcher.checkpoints import beside_checkpoints
 from tidegate.launcher.control import Control, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
@@ -21,7 +22,6 @@ from tidegate.launcher.executors import SparkExecutors
 from tidegate.launcher.kube_access import AccessError, ApiAccess
 from tidegate.launcher.kubernetes import Api, ApiUnreachable
 from tidegate.launcher.pods import memory_mb
-from tidegate.launcher.rehearsal import beside_checkpoints
 
 CONFIG: dict[str, Any] = {
     "current-context": "here",

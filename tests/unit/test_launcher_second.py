@@ -17,10 +17,10 @@ from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, 
 from tests.support.fake_queries import FakeWriter
 from tests.support.wait import wait_until
 from tidegate.launcher import second, warm_up
+from tidegate.launcher.checkpoints import has_committed
 from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import Turn
-from tidegate.launcher.rehearsal import has_committed
 from tidegate.launcher.second import SecondDriver
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.waits import patch_waits

@@ -16,9 +16,12 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tidegate.launcher.engine import execution_of
+from tidegate.launcher.hadoop import HadoopPath, names, place_of
+from tidegate.launcher.starts import QueryStart
 
 SETTING = "spark.sql.streaming.checkpointLocation"
 _OPTION = "checkpointLocation"
@@ -84,3 +87,34 @@ def private_field(writer: Any, name: str) -> Any:
     field = inner.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(inner)
+
+
+def checkpoint_of(how: QueryStart) -> str | None:
+    """Return where a query will keep its checkpoint, as Spark's StreamingQueryManager finds it; None if unknown."""
+    options, given = private_field(how.writer, "extraOptions"), how.asked
+
+    def option(name: str) -> str | None:
+        found = options.get(name)
+        return given.get(name) or (found.get() if found.isDefined() else None)
+
+    default, name = how.writer._spark.conf.get(SETTING, None), option("queryName")
+    return option("checkpointLocation") or (f"{default}/{name}" if default and name else None)
+
+
+def has_committed(how: QueryStart) -> bool:
+    """Return whether the checkpoint of a query has a committed batch; False if that cannot be seen."""
+    location = checkpoint_of(how)
+    return location is not None and newest_batch(place_of(location) / "commits") is not None
+
+
+def newest_batch(log: Path | HadoopPath) -> int | None:
+    """Return the newest batch in the log of a checkpoint; None if there is none, or it cannot be seen."""
+    try:
+        return max((int(name) for name in names(log) if name.isdigit()), default=None)
+    except OSError:
+        return None
+
+
+def beside_checkpoints(location: str) -> Path | HadoopPath:
+    """Return a folder of Tidegate's in a job's checkpoint location."""
+    return place_of(location) / ".tidegate"

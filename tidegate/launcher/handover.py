@@ -93,11 +93,7 @@ class Turn:
             self._resume()
         order = self._control.hold()
         if order is not None and self._is_new(order) and self._control.paused(order.token) is None:
-            self._held_for.append(order.token)
-            self._hold(time.monotonic() + order.deadline_seconds)
-            self._held_since = time.monotonic()
-            last = {id_: last_batch(started.query) for id_, started in self._held.items()}
-            self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
+            self._pause(order)
         if not self.waits and self.may_go() and self.holding:
             self._resume()
 
@@ -162,6 +158,14 @@ class Turn:
     def _is_new(self, order: HandoverOrder) -> bool:
         """Whether an order is for this driver, and newer than the one under which it runs."""
         return order.submission_id == self._run.submission_id and order.token > self._run.token
+
+    def _pause(self, order: HandoverOrder) -> None:
+        """Pause all queries if they come to a boundary in time, and say whether they did."""
+        self._held_for.append(order.token)
+        self._hold(time.monotonic() + order.deadline_seconds)
+        self._held_since = time.monotonic()
+        last = {id_: last_batch(started.query) for id_, started in self._held.items()}
+        self._control.write_paused(order.token, {"paused": self.holding, "queries": last})
 
     def _hold(self, deadline: float) -> None:
         """Pause all queries; if one does not come to a boundary, resume the others."""

@@ -19,11 +19,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.launcher.checkpoints import private_field
+from tidegate.launcher.checkpoints import has_committed, private_field
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.handover import Turn
 from tidegate.launcher.json_files import ControlError
-from tidegate.launcher.rehearsal import has_committed
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.warm_up import TakenQueries, WarmUp
 

@@ -7,14 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tidegate.launcher.checkpoints import SETTING
+from tidegate.launcher.checkpoints import SETTING, beside_checkpoints
 from tidegate.launcher.control import Control
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
 from tidegate.launcher.hadoop import HadoopPath
 from tidegate.launcher.handover import Turn
-from tidegate.launcher.rehearsal import beside_checkpoints, load_state, rehearse
+from tidegate.launcher.rehearsal import rehearse
 from tidegate.launcher.starts import PendingQuery, QueryStart
+from tidegate.launcher.state_loads import load_state
 
 EXECUTORS_SECONDS = 60.0
 """How long the driver waits for its executors before it says how many have come."""
