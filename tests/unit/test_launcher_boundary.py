@@ -135,6 +135,78 @@ def test_a_query_that_ends_at_once_gets_its_lock(monkeypatch: pytest.MonkeyPatch
     assert not engine.held
 
 
+class RacingEngine(SleepyEngine):
+    """It has checked its state just before it is asked to end, and goes on to construct a batch; then it rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def _set(self, old: State, new: State) -> bool:
+        self.asked += new.name == "TERMINATED"
+        return super()._set(old, new)
+
+    def queryExecutionThread(self) -> Any:
+        if self._state == "TERMINATED" and self.asked == 1:
+            return types.SimpleNamespace(isAlive=lambda: True, getStackTrace=lambda: CONSTRUCTING)
+        return super().queryExecutionThread()
+
+
+def test_a_query_that_constructs_its_next_batch_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would interrupt the batch: so its state is set back until it is at a boundary, and its lock is given back."""
+    engine = RacingEngine()
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
+    assert engine.asked == 2
+    assert not engine.held
+
+
+@pytest.mark.parametrize(("batch_ends_at", "ended"), [(0.0, True), (5.0, False)], ids=["it has ended", "it is stopped"])
+def test_a_query_that_ends_by_itself_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, batch_ends_at: float, ended: bool
+) -> None:
+    """A pause counts a query that has ended as ended, and one that somebody else is stopping as running."""
+    engine = Engine(batch_ends_at)
+    engine._state = "TERMINATED"
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
+    assert (engine.now, engine.stopped_at) == (0.0, None)
+
+
+def test_a_query_that_still_starts_is_asked_once_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is ACTIVE it would overwrite the state."""
+    engine = SleepyEngine()
+    engine._state = "INITIALIZING"
+
+    def sleep(seconds: float) -> None:
+        engine.sleep(seconds)
+        if engine._state == "INITIALIZING" and engine.now > 1.0:
+            engine._state = "ACTIVE"
+
+    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=sleep)
+    assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
+    assert engine.now > 1.0
+
+
+class ContinuousEngine(Engine):
+    """A ContinuousExecution, which has no batches and none of their locks."""
+
+    def getClass(self) -> Any:
+        return types.SimpleNamespace(getSimpleName=lambda: "ContinuousExecution")
+
+
+def test_a_continuous_query_has_no_boundary() -> None:
+    """A stop stops it plainly, a pause leaves it alone, and nothing is done between its batches."""
+    engine, stops = ContinuousEngine(1e9), list[str]()
+    query = types.SimpleNamespace(_jsq=engine, stop=lambda: stops.append("plainly"))
+    assert not end_at_boundary(query, 10.0)
+    assert between_batches([query], 10.0, pytest.fail, NEVER) is None
+    assert not stops
+    assert not stop_at_boundary(query, 10.0)
+    assert stops == ["plainly"]
+    assert engine._state == "ACTIVE"
+
+
 CONSTRUCTING = "ReentrantLock.lock, MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
 CONSTRUCTED = "ReentrantLock.unlock, MicroBatchExecution.constructNextBatch, TriggerExecutor.execute"
 """It has given its lock away, and has not come further yet: it is about to run the batch."""
@@ -244,6 +316,35 @@ def test_a_query_that_has_just_given_its_lock_away_is_about_to_run(clock: Clock)
     commits: list[int] = []
     assert between_batches([query], 30.0, lambda: commits.append(len(query.commits)), NEVER) is not None
     assert commits == [1], "after the batch that was about to run"
+
+
+def test_a_stop_is_not_kept_waiting(clock: Clock) -> None:
+    """Whoever waits for a moment between batches gives up once the queries are being stopped, and lets them go on."""
+    stopping = threading.Event()
+    stopping.set()
+    short, long = BusyQuery(clock, 0.5, 0.0), BusyQuery(clock, 300.0, 300.0)
+    assert between_batches([short, long], 30.0, pytest.fail, stopping) is None
+    assert clock.now < 1.0
+    assert not short.held
+
+
+def test_without_queries_every_moment_is_between_batches() -> None:
+    """There is nothing to wait for."""
+    acts: list[int] = []
+    assert between_batches([], 30.0, lambda: acts.append(1), NEVER) == 0.0
+    assert acts == [1]
+
+
+def test_an_act_that_fails_holds_no_query(clock: Clock) -> None:
+    """The error goes to the caller, and the batches go on."""
+    query = BusyQuery(clock, 0.5, 0.0)
+
+    def fail() -> None:
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        between_batches([query], 30.0, fail, NEVER)
+    assert not query.held
 
 
 NEVER = threading.Event()

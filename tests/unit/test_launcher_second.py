@@ -17,7 +17,7 @@ from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, 
 from tests.support.fake_queries import FakeWriter
 from tests.support.wait import wait_until
 from tidegate.launcher import second, warm_up
-from tidegate.launcher.checkpoints import has_committed
+from tidegate.launcher.checkpoints import SETTING, has_committed
 from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.handover import Turn
@@ -36,10 +36,10 @@ class SecondScript:
         self.control = Control.at(folder, "job")
         self.run = driver_run(self.control)
         self.turn = Turn(self.control, self.run, LOG, waits=True)
-        preparation = WarmUp(self.control, self.run, self.turn, LOG)
+        self.preparation = WarmUp(self.control, self.run, self.turn, LOG)
         self.left: list[str] = []
         self.second = SecondDriver(
-            self.turn, preparation, self._start, lambda failure: self.left.append(str(failure)), LOG
+            self.turn, self.preparation, self._start, lambda failure: self.left.append(str(failure)), LOG
         )
         self.new: set[str] = set()
         self.rehearsed: list[str] = []
@@ -47,6 +47,8 @@ class SecondScript:
         self.got: list[Any] = []
         self.fails_at = ""
         self.executors = 2
+        self.master = "spark://m"
+        self.settings: dict[str, str] = {}
         self.jvm_is_gone = False
         self.rehearsal_error: Exception | None = None
         self.state_error: Exception | None = None
@@ -59,7 +61,9 @@ class SecondScript:
     def query(self, name: str, source: str = "kafka") -> PendingQuery | None:
         """Start a query as the script does."""
         store = types.SimpleNamespace(getExecutorMemoryStatus=self._executors)
-        context = types.SimpleNamespace(master="spark://m", getConf=dict, _jsc=types.SimpleNamespace(sc=lambda: store))
+        context = types.SimpleNamespace(
+            master=self.master, getConf=lambda: self.settings, _jsc=types.SimpleNamespace(sc=lambda: store)
+        )
         writer = types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=context))
         return self.second.take(QueryStart(DataStreamWriter.start, writer, (), {"queryName": name, "format": source}))
 
@@ -269,6 +273,52 @@ def test_without_all_its_executors_a_driver_does_not_rehearse(
     script.query("a")
     assert script.ready()["slots"] == 1
     assert not script.rehearsed
+
+
+@pytest.mark.parametrize(
+    ("master", "executors", "cores"), [("spark://m", 1, {"spark.executor.cores": "2"}), ("local[2]", 0, {})]
+)
+def test_slots_are_what_a_driver_waits_for(
+    script: SecondScript, master: str, executors: int, cores: dict[str, str]
+) -> None:
+    """An executor has as many as it has cores; a local application has its slots at once."""
+    script.master, script.executors, script.settings = master, executors, cores
+    script.query("a")
+    assert script.ready()["slots"] == 2
+    assert script.rehearsed == ["a"]
+
+
+def test_a_driver_waits_for_executors_that_come_late(script: SecondScript) -> None:
+    """It rehearses on all of them."""
+    script.executors = 1
+    script.query("a")
+    time.sleep(0.3)
+    assert not script.rehearsed
+    script.executors = 2
+    assert script.ready()["slots"] == 2
+    assert script.rehearsed == ["a"]
+
+
+def test_a_permission_that_cannot_be_read_is_looked_for_again(
+    script: SecondScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may be away for a moment, or a file be half written by hand."""
+    monkeypatch.setattr(second, "_TRY_SECONDS", 0.01)
+    script.query("a")
+    script.ready()
+    (Path(script.control.place) / "go").write_text("{")
+    time.sleep(0.2)
+    assert not script.left
+    (Path(script.control.place) / "go").unlink()
+    script.let_go()
+    assert wait_until(lambda: script.started == ["a"], 5)
+
+
+def test_rehearsals_without_a_shared_directory_are_in_the_checkpoint_location(script: SecondScript) -> None:
+    """All executors see it."""
+    script.control.folder = None
+    session = types.SimpleNamespace(conf={SETTING: "/ck"})
+    assert script.preparation._folder(session) == Path("/ck/.tidegate/warm-5-1")
 
 
 def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,295 @@
+"""One run inside its driver, without Spark: how its queries start, what the watch does, and how a stop ends it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.control import stopped
+from tests.support.fake_queries import FakeContext, FakeQuery, FakeWriter
+from tests.support.wait import wait_until
+from tidegate.launcher import handover, run, stopping
+from tidegate.launcher.claims import Claims
+from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.driver_log import DriverLog
+from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.run import Launch
+from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
+
+RUN = Token(5, 1)
+
+
+class FakeProgram:
+    """A program that notes what is asked of it. `started` are the queries that it starts by itself, call by call."""
+
+    waits = False
+
+    def __init__(self, *, hands_over: bool = True) -> None:
+        self.hands_over = hands_over
+        self.started: list[list[Any]] = []
+        self.asked: list[str] = []
+
+    def context(self) -> None:
+        """Say that there is no application."""
+
+    def run(self, launch: Launch) -> None:
+        """Do nothing."""
+
+    def new_queries(self) -> list[Any]:
+        """Return what has started since the last call."""
+        return self.started.pop(0) if self.started else []
+
+    def prepare_to_stop(self) -> None:
+        """Note the call."""
+        self.asked.append("prepare to stop")
+
+    def stopped(self) -> None:
+        """Note the call."""
+        self.asked.append("stopped")
+
+    def end(self, code: int) -> None:
+        """Note the exit code."""
+        self.asked.append(f"end with {code}")
+
+
+class Driver:
+    """A driver with a program."""
+
+    def __init__(self, folder: Path, program: FakeProgram) -> None:
+        self.control = Control.at(folder, "job")
+        self.said: list[str] = []
+        self.program = program
+        log = DriverLog(self.said.append)
+        self.run = DriverRun(self.control, RUN, 2, log, hands_over=program.hands_over)
+        self.launch = Launch(self.control, self.run, program, log)
+
+    def start(self, query: Any) -> Any:
+        """Start a query as a script does."""
+        return self.launch.start_query(lambda _writer: query, FakeWriter("/ck"))
+
+    def pause(self) -> Token:
+        """Order the driver to pause its queries."""
+        order = HandoverOrder(Token(6, 1), self.run.submission_id, 5.0)
+        Claims(self.control).raise_fence(order.token, "a")
+        self.control.request_hold(order)
+        return order.token
+
+    def stop(self) -> None:
+        """Ask this run to stop, and watch until it has."""
+        self.control.request_stop(Token(7, 1), "c", 5.0)
+        self.launch.watch()
+
+
+@pytest.fixture
+def program() -> FakeProgram:
+    """Return the program of a driver that can hand over."""
+    return FakeProgram()
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: FakeProgram) -> Driver:
+    """Return a driver whose queries reach every boundary at once, and which leaves at once."""
+    monkeypatch.setattr(handover, "end_at_boundary", lambda _query, _deadline: True)
+    monkeypatch.setattr(stopping, "stop_at_boundary", lambda _query, _deadline, _extension: True)
+    monkeypatch.setattr(run, "_WATCH_SECONDS", 0.001)
+    monkeypatch.setattr(run, "_LEAVE_SECONDS", 0.0)
+    return Driver(tmp_path, program)
+
+
+def running(id_: str = "q") -> FakeQuery:
+    """Return a query that runs, with the JVM's side of it."""
+    query = FakeQuery(id_)
+    query._jsq.isActive = lambda: query.isActive
+    return query
+
+
+def test_a_run_that_is_being_stopped_starts_no_query(driver: Driver) -> None:
+    """The stop would miss it."""
+    driver.run.stopping.set()
+    with pytest.raises(Fenced, match="75"):
+        driver.start(running())
+    assert driver.said == ["run 5-1 is being stopped and must not start another query"]
+    assert driver.launch.queries.known() == []
+
+
+def test_a_query_that_was_started_is_paused_by_an_order(driver: Driver) -> None:
+    """The driver knows it, and how to start it again."""
+    driver.start(running())
+    order = driver.pause()
+    driver.launch.turn.look()
+    assert driver.control.paused(order) == {"paused": True, "queries": {"q": None}}
+
+
+def test_a_query_is_not_started_while_the_others_are_held(driver: Driver) -> None:
+    """Another driver may run them; the script's start takes until they are resumed."""
+    driver.launch.turn.holding = True
+    got: list[Any] = []
+    query = running()
+    thread = threading.Thread(target=lambda: got.append(driver.start(query)), daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    assert driver.launch.queries.known() == []
+    driver.launch.turn.holding = False
+    thread.join(5)
+    assert got == [query]
+
+
+def test_a_start_that_waits_when_the_driver_is_to_end_is_fenced(driver: Driver) -> None:
+    """Another driver has taken the queries over."""
+    driver.launch.turn.holding = True
+    driver.launch.turn.end()
+    with pytest.raises(Fenced):
+        driver.start(running())
+    assert driver.said == ["run 5-1 must not start a query: its turn has not come"]
+
+
+def test_a_query_is_started_behind_the_handle_that_the_script_has(driver: Driver) -> None:
+    """Whatever the script asks of its handle is asked of the query."""
+    query = running()
+    how = QueryStart(lambda _writer: query, FakeWriter("/ck"), (), {})
+    handle = PendingQuery(how, pytest.fail)
+    driver.run.report(queries=[])
+    assert driver.launch.starter.start(how, handle) is handle
+    assert handle._jsq is query._jsq
+    assert driver.launch.queries.known() == [handle]
+
+
+def test_a_stop_ends_each_query_that_the_program_has_started(driver: Driver, program: FakeProgram) -> None:
+    """Also one that appears only now; the program cannot end the driver meanwhile, and it ends in the end."""
+    program.started = [[running("late")]]
+    driver.start(running("q"))
+    driver.stop()
+    facts = stopped(driver.control, RUN) or {}
+    assert facts["clean"]
+    assert facts["queries"].keys() == {"q", "late"}
+    assert program.asked == ["prepare to stop", "stopped", "end with 0"]
+    assert driver.run.stopping.is_set()
+
+
+def test_a_stop_leaves_queries_that_another_driver_runs(driver: Driver) -> None:
+    """They have ended at their boundary before; and whoever waits for them is released."""
+    driver.start(running())
+    driver.pause()
+    driver.launch.turn.look()
+    driver.stop()
+    assert (stopped(driver.control, RUN) or {})["queries"] == {}
+    assert driver.launch.turn.over
+
+
+@pytest.mark.parametrize("hands_over", [True, False])
+def test_only_a_program_that_hands_over_obeys_orders_to_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hands_over: bool
+) -> None:
+    """A main class cannot: its queries could not be resumed."""
+    monkeypatch.setattr(run, "_LEAVE_SECONDS", 0.0)
+    driver = Driver(tmp_path, FakeProgram(hands_over=hands_over))
+    order = driver.pause()
+    watch = threading.Thread(target=driver.launch.watch, daemon=True)
+    watch.start()
+    answered = wait_until(lambda: driver.control.paused(order) is not None, 5 if hands_over else 0.5)
+    driver.control.request_stop(Token(7, 1), "c", 5.0)
+    watch.join(5)
+    assert bool(answered) is hands_over
+
+
+def test_queries_that_the_program_starts_by_itself_are_reported(driver: Driver, program: FakeProgram) -> None:
+    """And how far they have come, and that they are idle."""
+    query = running()
+    query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
+    driver.run.report(queries=[])
+    driver.launch.starter.context = FakeContext(finished=[3])
+    program.started = [[query]]
+    watch = threading.Thread(target=driver.launch.watch, daemon=True)
+    watch.start()
+    assert wait_until(lambda: driver.control.progress(RUN), 5)
+    driver.control.request_stop(Token(7, 1), "c", 5.0)
+    watch.join(5)
+    facts = driver.control.running(RUN) or {}
+    assert [one["id"] for one in facts["queries"]] == ["q"]
+    assert "idle_at" in facts
+    assert (driver.control.progress(RUN) or {})["finished_tasks"] == 3
+
+
+def test_a_driver_that_goes_on_as_a_newer_run_reports_again(driver: Driver) -> None:
+    """The newer run has not been idle, nor committed; the older run's files stay as they are."""
+    driver.start(running())
+    driver.launch.starter.context = FakeContext(finished=[3])
+    driver.launch._report_progress()
+    driver.run.report(idle_at="then")
+    driver.run.adopt(Token(6, 1))
+    driver.launch._report_progress()
+    assert (driver.control.progress(Token(6, 1)) or {})["finished_tasks"] == 3
+    assert "idle_at" not in (driver.control.running(Token(6, 1)) or {})
+    assert (driver.control.running(RUN) or {})["idle_at"] == "then"
+
+
+def test_a_program_that_ends_waits_for_a_stop_in_progress(driver: Driver) -> None:
+    """Or the exit would cut off the batch."""
+    driver.run.stopping.set()
+    finish = threading.Thread(target=driver.launch.finish, daemon=True)
+    finish.start()
+    finish.join(0.2)
+    assert finish.is_alive()
+    driver.stop()
+    finish.join(5)
+    assert not finish.is_alive()
+
+
+def test_a_run_without_queries_is_not_idle(driver: Driver) -> None:
+    """The program may not have come to its first start; and the instant is reported once."""
+    driver.launch.queries.report_idle()
+    assert driver.run.get("idle_at") is None
+    query = running()
+    query.status = {"message": "Waiting for next trigger", "isTriggerActive": False}
+    driver.start(query)
+    driver.launch.queries.report_idle()
+    since = driver.run.get("idle_at")
+    driver.launch.queries.report_idle()
+    assert since is not None
+    assert driver.run.get("idle_at") == since
+
+
+def test_the_event_log_is_flushed_until_the_stop(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the log sees tasks as they end."""
+    flushes: list[int] = []
+
+    def flush() -> None:
+        flushes.append(1)
+        if len(flushes) == 3:
+            driver.run.stopping.set()
+
+    monkeypatch.setattr(run, "EventLogFlusher", lambda *_: types.SimpleNamespace(flush=flush))
+    driver.launch.flush_log()
+    assert len(flushes) == 3
+
+
+def test_a_problem_that_lasts_is_told_once() -> None:
+    """The launcher looks ten times a second; another problem in between makes it news again."""
+    said: list[str] = []
+    log = DriverLog(said.append)
+
+    def fail(text: str) -> None:
+        raise OSError(text)
+
+    for problem in ("a", "a", "b", "a"):
+        assert log.attempt("write", fail, problem) is None
+    assert said == ["cannot write: a", "cannot write: b", "cannot write: a"]
+
+
+def test_a_query_that_does_not_end_is_left_and_the_stop_is_not_clean(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the stop must hear of it: the driver says so and ends, some seconds after the deadline."""
+    never = threading.Event()
+    monkeypatch.setattr(stopping, "stop_at_boundary", lambda query, *_: query.id == "ends" or never.wait(30))
+    monkeypatch.setattr(stopping, "_LATE_SECONDS", 0.2)
+    stop = stopping.Stop(0.2, driver.run, None, DriverLog(print))
+    stop.end([running("ends"), running("hangs")])
+    never.set()
+    assert stop.facts["clean"] is False
+    assert stop.facts["queries"]["ends"]["clean"]
