@@ -18,6 +18,7 @@ from tidegate.launcher.claims import Claims
 from tidegate.launcher.control import Control, HandoverOrder, Token
 from tidegate.launcher.driver_log import DriverLog
 from tidegate.launcher.driver_run import DriverRun
+from tidegate.launcher.progress import RunProgress
 from tidegate.launcher.run import Launch
 from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
 
@@ -213,6 +214,25 @@ def test_queries_that_the_program_starts_by_itself_are_reported(driver: Driver, 
     assert [one["id"] for one in facts["queries"]] == ["q"]
     assert "idle_at" in facts
     assert (driver.control.progress(RUN) or {})["finished_tasks"] == 3
+
+
+def test_progress_is_looked_at_now_and_then(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the first query: then the driver asks its application, and says which queries have failed."""
+    looks: list[Any] = []
+    monkeypatch.setattr(RunProgress, "look", lambda _progress, context, queries: looks.append((context, len(queries))))
+    due = [True, True, False]
+    monkeypatch.setattr(RunProgress, "due", property(lambda _progress: due.pop(0)))
+    driver.launch._report_progress()
+    assert not looks
+    first, other = running("first"), running("other")
+    writer = FakeWriter("/ck")
+    for query in (first, other):
+        driver.launch.start_query(lambda _writer, query=query: query, writer)
+    first.isActive, first.failure = False, "x.YException: no such topic"
+    for _ in range(3):
+        driver.launch._report_progress()
+    assert looks == [(writer._spark.sparkContext, 1)] * 2
+    assert driver.run.get("error") == "x.YException: no such topic"
 
 
 def test_a_driver_that_goes_on_as_a_newer_run_reports_again(driver: Driver) -> None:
