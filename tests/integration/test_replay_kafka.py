@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -22,11 +23,11 @@ from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, SNAPSHOTS, TOPICS
-from tidegate.replay import record as program
 from tidegate.replay.files import read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
 from tidegate.replay.record import CannotRecord, record
+from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import ensure_topics, kept_ms
@@ -121,15 +122,14 @@ def test_a_recording_ends_for_all_topics_at_one_instant(
 ) -> None:
     """Topics are read one after the other; a decision that comes meanwhile has no snapshot among those already read."""
     later = list(decided("prices", COUNT + 1, partitions=16, scaling=LIVELY, seed=6))[-1]
-    length = program._length
 
-    def grown(settings: ServiceSettings, name: str) -> int:
-        if name.endswith(".decisions"):
+    def grown(settings: ServiceSettings, names: Sequence[str], *, since: datetime | None) -> TopicReader:
+        if names[0].endswith(".decisions"):
             for event in later:
                 Publisher(settings).publish(event)
-        return length(settings, name)
+        return TopicReader(settings, names, since=since)
 
-    monkeypatch.setattr(program, "_length", grown)
+    monkeypatch.setattr("tidegate.replay.record.TopicReader", grown)
     counts = {entry.topic: entry.records for entry in record(filled, tmp_path / "rec").files}
     assert (counts["snapshots"], counts["decisions"]) == (2 * COUNT + 2, 2 * COUNT)
 
@@ -217,7 +217,7 @@ def test_a_recording_is_complete_or_absent(
 ) -> None:
     """A failed recording leaves no folder behind, and no recording is ever overwritten."""
     absent = settings.model_copy(update={"topic_prefix": "there-is-none."})
-    with pytest.raises(CannotRecord, match=r"there-is-none\.jobs"):
+    with pytest.raises(CannotRecord, match=r"there-is-none\.dead-letters"):
         record(absent, tmp_path / "rec")
     assert list(tmp_path.iterdir()) == []
     record(settings, tmp_path / "rec", topics=(JOBS,))

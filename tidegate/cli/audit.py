@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +15,6 @@ from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
-from tidegate.events.topics import TOPICS
 from tidegate.remote.files import Files, Place
 from tidegate.replay.audit.ledger import RedisContents, read_redis
 from tidegate.replay.audit.page import render_page
@@ -24,7 +22,7 @@ from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
 from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdict
 from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
-from tidegate.runtime.consumer import TopicReader
+from tidegate.replay.ranges import ranges_now
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.terminal import stdout, table
 
@@ -109,20 +107,19 @@ def _logs(location: str) -> Place:
 
 def _topics(spark: object, settings: ClientSettings | None) -> AuditRecords:
     assert settings is not None  # noqa: S101  (without a recording, a broker was given)
-    options = {**kafka_options(settings), "endingOffsets": ends_at(settings, datetime.now(UTC))}
+    options = {**kafka_options(settings), "endingOffsets": ends_now(settings)}
     return of_broker(spark, settings.bootstrap_servers, settings.topic_prefix, options)
 
 
-def ends_at(settings: ServiceSettings, at: datetime) -> str:
-    """Return, as Spark's `endingOffsets`, the offset of each partition's first record at or after an instant.
+def ends_now(settings: ServiceSettings) -> str:
+    """Return the ends of all topics as Spark's `endingOffsets`.
 
     Spark itself would read each partition to its end at another time. While the services run, an event that is read
     late would then have no cause among those that were read early.
     """
     ends: dict[str, dict[str, int]] = {}
-    with closing(TopicReader(settings, [topic.named(settings.topic_prefix) for topic in TOPICS], since=at)) as reader:
-        for (topic, partition), offset in reader.begins.items():
-            ends.setdefault(topic, {})[str(partition)] = offset
+    for (topic, partition), (_, end) in ranges_now(settings).items():
+        ends.setdefault(topic, {})[str(partition)] = end
     return json.dumps(ends)
 
 

@@ -26,6 +26,7 @@ from tidegate.operate import SpecRefused
 from tidegate.replay.audit.run import CannotAudit
 from tidegate.replay.files import BadRecording
 from tidegate.replay.publish import TooOld
+from tidegate.replay.ranges import TopicUnreadable
 from tidegate.replay.recompute import CannotRecompute
 from tidegate.replay.record import CannotRecord
 from tidegate.replay.source import NoSpark
@@ -66,6 +67,7 @@ EXPECTED: Mapping[type[Exception], str] = {
     TooOld: "move them to now with --rebase, or choose a new --topic-prefix: its topics will keep records of any age",
     BadRecording: "`tidegate replay record --to DIR` makes a recording",
     **dict.fromkeys((StackError, SpecRefused, NoSpark, BadLoad, CannotCalibrate, CannotTry), ""),
+    TopicUnreadable: "`tidegate doctor` shows which topics exist and which are needed",
     **dict.fromkeys((CannotRecord, CannotRecompute, CannotAudit), ""),
     **dict.fromkeys((CannotArchive, BadArchive, InUse, ArchivedAlready, Incomplete), ""),
     **dict.fromkeys((BadKey, NotTrusted, BadStatement, StatementTaken), ""),

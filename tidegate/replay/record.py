@@ -19,7 +19,8 @@ from confluent_kafka import KafkaException
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import MANIFEST, KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
-from tidegate.runtime.consumer import TopicReader, headers_of, offset_ranges
+from tidegate.replay.ranges import Ranges, TopicUnreadable, ranges_now
+from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.settings import ServiceSettings
 
 OnProgress = Callable[[str, int, int], None]
@@ -62,10 +63,13 @@ def record(
     if since is not None and until is not None and since >= until:
         raise CannotRecord(f"since {since.isoformat()} is not before until {until.isoformat()}")
     until_ms = None if until is None else int(until.timestamp() * 1000)
-    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    try:
+        ranges = ranges_now(settings, topics)
+    except TopicUnreadable as error:
+        raise CannotRecord(str(error)) from None
 
     def wanted(topic: Topic) -> Iterator[KafkaRecord]:
-        for one in _before(now_ms, _read(settings, topic, since, on_progress)):
+        for one in _read(settings, topic, ranges, since, on_progress):
             if (until_ms is None or one.timestamp_ms < until_ms) and _about(one, job):
                 yield one
 
@@ -124,17 +128,21 @@ def _was_left(partial: Path) -> bool:
 
 
 def _read(
-    settings: ServiceSettings, topic: Topic, since: datetime | None, on_progress: OnProgress
+    settings: ServiceSettings, topic: Topic, ranges: Ranges, since: datetime | None, on_progress: OnProgress
 ) -> Iterator[KafkaRecord]:
+    """Yield the records of a topic that were there when its ranges were asked."""
     name = topic.named(settings.topic_prefix)
+    ends = {partition: end for (of_topic, partition), (_, end) in ranges.items() if of_topic == name}
+    total = sum(end - first for (of_topic, _), (first, end) in ranges.items() if of_topic == name)
     try:
-        total = _length(settings, name)
         reader = TopicReader(settings, [name], since=None if topic is JOBS else since)
     except KafkaException as error:
         raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {error.args[0].str()}") from None
     done = 0
     with closing(reader):
         for message in reader.read_to_end(TOPIC_SECONDS):
+            if message.offset() >= ends.get(message.partition(), 0):
+                continue
             yield KafkaRecord(
                 partition=message.partition(),
                 offset=message.offset(),
@@ -147,24 +155,6 @@ def _read(
             if done % PROGRESS_RECORDS == 0:
                 on_progress(topic.suffix, done, max(total, done))
         on_progress(topic.suffix, done, max(total, done))
-
-
-def _before(at_ms: int, records: Iterable[KafkaRecord]) -> Iterator[KafkaRecord]:
-    """Yield the records of each partition before its first one that is younger than an instant.
-
-    Topics are read one after the other. What comes meanwhile would have no cause in those that were read first.
-    """
-    ended: set[int] = set()
-    for record in records:
-        if record.timestamp_ms > at_ms:
-            ended.add(record.partition)
-        if record.partition not in ended:
-            yield record
-
-
-def _length(settings: ServiceSettings, name: str) -> int:
-    """Return how many offsets the topic holds."""
-    return sum(end - first for first, end in offset_ranges(settings, [name]).values())
 
 
 def _about(record: KafkaRecord, job: str | None) -> bool:

@@ -119,8 +119,6 @@ class TopicReader:
             asked, at = partitions, int(since.timestamp() * 1000)
             partitions = _once_led(lambda: self._first_at(at, asked), timeout_seconds=30.0, every=0.1)
         self._unread = {(p.topic, p.partition) for p in partitions}
-        self.begins = {(p.topic, p.partition): p.offset for p in partitions}
-        """By topic and partition: the offset of the first record to be read. With `since`, a real one."""
         self._consumer.assign(partitions)
 
     def _partitions(self, topic: str) -> Iterable[int]:
