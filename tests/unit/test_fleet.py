@@ -33,11 +33,15 @@ def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
     """A job that is not measured whole says so, with what to do, until a snapshot warns of nothing."""
     fleet, topics = Fleet(), tuple(f"t{number}" for number in range(7))
     fleet.take_spec(job())
-    for code in set(WarningCode) - {WarningCode.CLOCK_APART, WarningCode.REAL_TIME}:
+    for code in (WarningCode.TOPIC_UNKNOWN, WarningCode.TOPIC_NOT_READ, WarningCode.TOPIC_NOT_LISTED):
         warned = (SnapshotWarning(code=code, topics=topics),)
         fleet.take(snapshot(1).model_copy(update={"warnings": warned}))
         (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
         assert "t0, t1, t2, t3, t4 and 2 more" in text
+    for code, words in ((WarningCode.REAL_TIME, "real-time trigger"), (WarningCode.KAFKA_UNKNOWN, "`kafka_cluster`")):
+        fleet.take(snapshot(1).model_copy(update={"warnings": (SnapshotWarning(code=code),)}))
+        (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
+        assert words in text
     for seconds, words in ((90.0, "90 s ahead of"), (-4000.0, "4,000 s behind")):
         warned = (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=seconds),)
         fleet.take(snapshot(1).model_copy(update={"warnings": warned}))
