@@ -66,8 +66,13 @@ def demo(
         typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting of the job; may be repeated."),
     ] = None,
     time_factor: Annotated[
-        float, typer.Option("--time-factor", min=1, help="Multiply all time limits by this, on a slow or busy machine.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            "--time-factor",
+            min=1,
+            help="Multiply all time limits by this, on a slow or busy machine; default 1, on YARN 2.",
+        ),
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the report in a browser.")] = False,
 ) -> None:
     """Watch Tidegate scale a real Spark job up and down.
@@ -99,7 +104,8 @@ def demo(
         attach,
         script,
         keep,
-        time_factor=time_factor,
+        # A scale-down waits until it pays, and on YARN a restart costs half a minute.
+        time_factor=time_factor or (2.0 if backend is DemoBackend.YARN else 1.0),
         ways=ways,
         image=image if backend is DemoBackend.KUBERNETES else None,
         manager=resource_manager if backend is DemoBackend.YARN else None,

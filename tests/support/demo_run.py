@@ -23,11 +23,21 @@ def run_demo_apart(files: str, folder: Path, environment: Mapping[str, str], *op
 
 def run_demo_in(folder: Path, environment: Mapping[str, str], *options: str) -> Path:
     """Run the demo, fail unless its checks pass, and return the folder of the run."""
-    command = [sys.executable, "-m", "demo", "--work-dir", str(folder), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "demo",
+        "--work-dir",
+        str(folder),
+        "--no-browser",
+        "--time-factor",
+        "1.5",
+        *options,
+    ]
     log = folder / "demo.log"
     with log.open("wb") as out:
         demo = subprocess.Popen(
-            [*command, "--no-browser", "--time-factor", "1.5"],
+            command,
             cwd=ROOT,
             env={**os.environ, **environment},
             stdout=out,

@@ -15,5 +15,6 @@ from tests.yarn.conftest import YarnInfo
 def test_the_demo_passes(way: str, yarn: YarnInfo, tmp_path: Path) -> None:
     """The job falls behind, grows and shrinks; no record is lost, and every decision is recomputed."""
     settings = {"HADOOP_CONF_DIR": str(yarn.conf_dir)}
-    run = run_demo_in(tmp_path, settings, "--backend", "yarn", "--resource-manager", yarn.url, "--way", way)
+    options = ("--backend", "yarn", "--resource-manager", yarn.url, "--way", way, "--time-factor", "2")
+    run = run_demo_in(tmp_path, settings, *options)
     assert (run / "report.png").is_file()
