@@ -34,6 +34,7 @@ from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
+from tidegate.runtime.producer import said
 from tidegate.runtime.settings import RedisSettings, ServiceSettings
 
 W = TypeVar("W", bound=Wire)
@@ -148,7 +149,7 @@ def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None
     try:
         found = admin.list_topics(timeout=REACH_SECONDS)
     except KafkaException as error:
-        raise Unreachable(f"no Kafka broker answers at {settings.bootstrap_servers} ({error.args[0].str()})") from None
+        raise Unreachable(f"no Kafka broker answers at {settings.bootstrap_servers} ({said(error)})") from None
     if topic is not None and topic not in found.topics:
         raise NoSuchTopic(f"the broker at {settings.bootstrap_servers} has no topic {topic}")
 

@@ -13,6 +13,7 @@ import sys
 from confluent_kafka import KafkaException
 
 from tidegate.runtime.logs import configure
+from tidegate.runtime.producer import said
 from tidegate.runtime.service import WRONG_SET_UP, read_settings
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
@@ -31,8 +32,7 @@ def main() -> int:
             return 0
         created = ensure_topics(settings, partitions=partitions, replication=replication)
     except (TopicsDoNotFit, KafkaException) as error:
-        why = error.args[0].str() if isinstance(error, KafkaException) else error
-        log.critical("topics at %s: %s", settings.bootstrap_servers, why)
+        log.critical("topics at %s: %s", settings.bootstrap_servers, said(error))
         return WRONG_SET_UP
     log.info("created %s", ", ".join(created) or "nothing: all topics exist")
     return 0

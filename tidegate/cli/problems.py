@@ -30,7 +30,7 @@ from tidegate.replay.ranges import TopicUnreadable
 from tidegate.replay.recompute import CannotRecompute
 from tidegate.replay.record import CannotRecord
 from tidegate.replay.source import NoSpark
-from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.producer import NotDelivered, said
 from tidegate.runtime.topics import TopicsDoNotFit
 from tidegate.stack import StackError
 from tidegate.terminal import stderr
@@ -91,7 +91,7 @@ def problem_of(error: BaseException) -> Problem | None:
                 f"the broker did not acknowledge: {error}", "check the broker's log, and run `tidegate doctor`"
             )
         case KafkaException():
-            return Problem(f"Kafka: {error.args[0].str()}", "`tidegate doctor` checks the broker")
+            return Problem(f"Kafka: {said(error)}", "`tidegate doctor` checks the broker")
         case ModuleNotFoundError() if error.name in OPTIONAL:
             return Problem(f"{error.name} is not installed", "pip install 'tidegate[replay]'")
         case ValidationError():
@@ -105,8 +105,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(what if error.filename is None else f"{error.filename}: {what}")
         case UsageError() if type(error).show is UsageError.show:  # the help itself comes as such an error too
             command = f"{error.ctx.command_path} --help" if error.ctx else "tidegate --help"
-            said = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
-            return Problem(said, f"`{command}` shows how to use it")
+            text = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
+            return Problem(text, f"`{command}` shows how to use it")
         case _:
             return None
 

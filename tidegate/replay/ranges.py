@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 
 from tidegate.events.topics import TOPICS, Topic
 from tidegate.runtime.consumer import offset_ranges
+from tidegate.runtime.producer import said
 from tidegate.runtime.settings import ServiceSettings
 
 Ranges = dict[tuple[str, int], tuple[int, int]]
@@ -34,5 +35,5 @@ def ranges_now(settings: ServiceSettings, topics: Collection[Topic] = TOPICS) ->
                 ranges |= offset_ranges(settings, [name])
             except KafkaException as error:
                 where = settings.bootstrap_servers
-                raise TopicUnreadable(f"topic {name} at {where}: {error.args[0].str()}") from None
+                raise TopicUnreadable(f"topic {name} at {where}: {said(error)}") from None
     return ranges

@@ -21,6 +21,7 @@ from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import MANIFEST, KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
 from tidegate.replay.ranges import Ranges, TopicUnreadable, ranges_now
 from tidegate.runtime.consumer import TopicReader, headers_of
+from tidegate.runtime.producer import said
 from tidegate.runtime.settings import ServiceSettings
 
 OnProgress = Callable[[str, int, int], None]
@@ -137,7 +138,7 @@ def _read(
     try:
         reader = TopicReader(settings, [name], since=None if topic is JOBS else since)
     except KafkaException as error:
-        raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {error.args[0].str()}") from None
+        raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {said(error)}") from None
     done = 0
     with closing(reader):
         for message in reader.read_to_end(TOPIC_SECONDS):

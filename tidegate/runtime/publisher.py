@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Record, encode
@@ -28,12 +28,7 @@ class Publisher:
 
     def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
         """Queue an event; `flush` tells whether it arrived. A dead letter that is too large goes without its bytes."""
-        try:
-            self._send(encode(event, key=key, trace_id=trace_id))
-        except TooLarge:
-            if not isinstance(event, DeadLetter):
-                raise
-            self._send(encode(without_bytes(event), trace_id=trace_id))
+        self._put(self._send, event, key, trace_id)
 
     def send_raw(
         self,
@@ -57,12 +52,7 @@ class Publisher:
 
         Several threads may do so, and none waits for the record of another: its broker may hang.
         """
-        try:
-            self._await(encode(event, key=key, trace_id=trace_id))
-        except TooLarge:
-            if not isinstance(event, DeadLetter):
-                raise
-            self._await(encode(without_bytes(event), trace_id=trace_id))
+        self._put(self._await, event, key, trace_id)
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged every record; otherwise raise `NotDelivered` with the failed ones."""
@@ -70,6 +60,15 @@ class Publisher:
         failed, self._failed = self._failed, []
         if left or failed:
             raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
+
+    def _put(self, put: Callable[[Record], None], event: Wire, key: bytes | None, trace_id: str | None) -> None:
+        """Put an event as a record; a dead letter that is too large goes without its bytes."""
+        try:
+            put(encode(event, key=key, trace_id=trace_id))
+        except TooLarge:
+            if not isinstance(event, DeadLetter):
+                raise
+            put(encode(without_bytes(event), trace_id=trace_id))
 
     def _await(self, record: Record) -> None:
         reports: list[NotDelivered | None] = []
