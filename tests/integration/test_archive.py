@@ -40,7 +40,9 @@ from tidegate.runtime.topics import ensure_topics
 
 pytestmark = pytest.mark.timeout(300)
 DAY = 86_400_000
-TODAY = datetime.now(UTC).date()
+# Fixed when the tests begin, and never close to the end of a day: midnight may pass while they run.
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+TODAY = NOW.date()
 Place = tuple[str, int, int]
 
 
@@ -61,7 +63,7 @@ def fill(settings: ServiceSettings, count: int, *, days_ago: int = 0, seed: int 
     """Publish records of any bytes, with a Kafka timestamp of some days ago."""
     dice = random.Random(seed)
     publisher = Publisher(settings)
-    at = int(time.time() * 1000) - days_ago * DAY
+    at = int(NOW.timestamp() * 1000) - days_ago * DAY
     for number in range(count):
         topic = dice.choice(TOPICS)
         key = f"key-{dice.randrange(20)}".encode()
@@ -260,7 +262,7 @@ def test_an_archive_is_compacted_while_it_is_read(session: Any, settings: Servic
     began_before = read_archive(session, folder)
     before = in_archive(session, folder)
     many = Counter((file.topic, file.day) for file in store.load(folder).files)
-    became = upkeep.compact(session, folder)
+    became = upkeep.compact(session, folder, before=TODAY)
     after = Counter((file.topic, file.day) for file in store.load(folder).files)
     past = [place for place in many if place[1] < TODAY]
     assert became == (sum(many[place] for place in past), len(past))
@@ -268,7 +270,7 @@ def test_an_archive_is_compacted_while_it_is_read(session: Any, settings: Servic
     assert all(after[place] == many[place] for place in many if place[1] == TODAY)
     assert began_before.count() == len(before)
     assert in_archive(session, folder) == before
-    assert upkeep.compact(session, folder) == (0, 0)
+    assert upkeep.compact(session, folder, before=TODAY) == (0, 0)
 
 
 def test_an_export_is_a_recording_with_the_same_bytes(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
@@ -321,7 +323,7 @@ def test_what_is_as_it_was_signed_is_proved(session: Any, sealed: tuple[Path, ke
     assert sum(each.proved for each in proof.partitions) == 300
     assert sum(each.unsigned for each in proof.partitions) == 20
     before = in_archive(session, folder)
-    upkeep.compact(session, folder)
+    upkeep.compact(session, folder, before=TODAY)
     first_kept = dict.fromkeys((topic.suffix for topic in TOPICS), TODAY - timedelta(days=1))
     upkeep.expire(session, folder, upkeep.expiries(store.load(folder), first_kept, signed_blocks(folder / "chain")))
     after = in_archive(session, folder)

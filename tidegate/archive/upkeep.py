@@ -53,17 +53,16 @@ class Incomplete(RuntimeError):
 
 
 def compact(
-    spark: SparkSession, folder: Path, *, on_progress: OnProgress = lambda _done, _all: None
+    spark: SparkSession, folder: Path, *, before: date, on_progress: OnProgress = lambda _done, _all: None
 ) -> tuple[int, int]:
-    """Put the files of each topic and past day into one; return how many files became how many.
+    """Put the files of each topic and day into one, for the days before one; return how many files became how many.
 
     Raises `BadArchive`, `InUse`, or `Incomplete` if a file cannot be read completely.
     """
     with store.alone(folder, "compact"):
-        now = datetime.now(UTC)
-        store.sweep(folder, now)
+        store.sweep(folder, datetime.now(UTC))
         days: dict[tuple[str, date], list[DataFile]] = {}
-        for file in store.load(folder).of(last_day=now.date() - timedelta(days=1)):
+        for file in store.load(folder).of(last_day=before - timedelta(days=1)):
             days.setdefault((file.topic, file.day), []).append(file)
         scattered = [files for _, files in sorted(days.items()) if len(files) > 1]
         on_progress(0, len(scattered))

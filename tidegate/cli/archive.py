@@ -97,7 +97,10 @@ def compact(folder: Folder, master: Master = LOCAL) -> None:
     with session(master) as spark, bars() as shown:
         task = shown.add_task("days", total=None)
         before, after = upkeep.compact(
-            spark, folder, on_progress=lambda done, total: shown.update(task, completed=done, total=total)
+            spark,
+            folder,
+            before=datetime.now(UTC).date(),
+            on_progress=lambda done, total: shown.update(task, completed=done, total=total),
         )
     stdout().print(f"{figure(before)} files became {figure(after)}" if before else "there was nothing to compact")
 
