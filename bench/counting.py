@@ -11,7 +11,7 @@ from bench.orders import JobOperator
 from services.actuator.backends import Backend
 from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.stack import StackInfo
 from tidegate.stack.class_data import light_conf

@@ -15,9 +15,9 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import SystemClock
 

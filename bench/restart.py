@@ -33,7 +33,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 from tidegate.stack import StackInfo
 
 ROUNDS = 5

@@ -23,7 +23,7 @@ from demo.failed import DemoFailed
 from demo.pods import Pods, new_pods, share
 from tidegate import interrupts
 from tidegate.client import ClientSettings
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import Files, Place, RemotePath
 from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.stack import StackError, StackInfo, down, up

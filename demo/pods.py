@@ -18,8 +18,8 @@ import yaml
 
 from demo.failed import DemoFailed
 from tidegate.events.job import KubernetesPods, Volume
-from tidegate.launcher.kubernetes import Api, ApiUnreachable
-from tidegate.launcher.pods import name_of
+from tidegate.launcher.kubernetes.api import Api, ApiUnreachable
+from tidegate.launcher.kubernetes.pods import name_of
 
 IMAGE = "tidegate/spark-kubernetes:0.1.0"
 REMOVE_SECONDS = 90.0

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
-from tidegate.launcher.store import CONFIG_MAP
+from tidegate.launcher.control.store import CONFIG_MAP
 from tidegate.remote.files import WITHOUT_OPTIONS, Files, FilesError
 
 

@@ -18,7 +18,7 @@ from services.actuator.execute import CommandRunner, control_of
 from services.actuator.fence import RedisFence
 from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import Files
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.consumer import group_consumer

@@ -33,9 +33,9 @@ from services.actuator.command_log import CommandLog
 from services.actuator.event_logs import runs_query
 from services.actuator.processes import command_line
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.failure import explanation, last_errors, secrets_of
-from tidegate.launcher.json_files import ControlError
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.control.json_files import ControlError
+from tidegate.launcher.reports.failure import explanation, last_errors, secrets_of
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 
 NO_ANSWER = (BackendUnreachable, BackendRefused)

@@ -32,10 +32,10 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Control
-from tidegate.launcher.failure import explanation, secrets_of
-from tidegate.launcher.json_files import ControlError
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.control.files import Control
+from tidegate.launcher.control.json_files import ControlError
+from tidegate.launcher.kubernetes.api import Api
+from tidegate.launcher.reports.failure import explanation, secrets_of
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import about

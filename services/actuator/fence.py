@@ -27,8 +27,8 @@ from typing import Protocol, cast
 
 import redis
 
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, SizeOrder, Token
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, SizeOrder, Token
 from tidegate.runtime.ledger import fence_key
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from services.collector.master import HttpMaster
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.yarn import YarnClusters
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.jobs import JobsView

@@ -23,9 +23,9 @@ from functools import partial
 from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
-from tidegate.launcher.config_map import JOB_LABEL
-from tidegate.launcher.kubernetes import FORBIDDEN, Api, ApiRefused
-from tidegate.launcher.pods import (
+from tidegate.launcher.control.config_map import JOB_LABEL
+from tidegate.launcher.kubernetes.api import FORBIDDEN, Api, ApiRefused
+from tidegate.launcher.kubernetes.pods import (
     APP_LABEL,
     ROLE_LABEL,
     SPARK_PODS,

@@ -16,7 +16,7 @@ from typing import Any
 from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
-from tidegate.launcher.pods import memory_mb
+from tidegate.launcher.kubernetes.pods import memory_mb
 from tidegate.remote.yarn import ENDED, LIVE, PENDING, RUNNING, ResourceManager, containers
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from services.operator.app import Operator, TopicRequests
 from services.operator.cluster import KubernetesStreamingJobs, own_namespace
 from services.operator.settings import OperatorSettings
 from tidegate.fleet.feed import Feed
-from tidegate.launcher.kube_access import ApiAccess
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.kubernetes.access import ApiAccess
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health

@@ -17,7 +17,7 @@ from services.operator.resource import FINALIZER, StreamingJob, streaming_job
 from services.operator.status import changes
 from tidegate.events.job import JobSpec
 from tidegate.fleet.fleet import LiveFleet
-from tidegate.launcher.kubernetes import ApiError
+from tidegate.launcher.kubernetes.api import ApiError
 from tidegate.operate import publish, remove
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.health import Health

@@ -7,8 +7,8 @@ from typing import Any
 
 from services.operator.ports import ObjectMoved
 from services.operator.resource import GROUP, MANAGER, PLURAL, VERSION
-from tidegate.launcher.kube_access import ACCOUNT
-from tidegate.launcher.kubernetes import CONFLICT, NOT_FOUND, Api, ApiRefused
+from tidegate.launcher.kubernetes.access import ACCOUNT
+from tidegate.launcher.kubernetes.api import CONFLICT, NOT_FOUND, Api, ApiRefused
 
 DEFAULT_NAMESPACE = "default"
 

@@ -11,8 +11,8 @@ from services.operator.resource import StreamingJob
 from tidegate.events.decision import Status
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.fleet import FleetJob, Trouble
-from tidegate.launcher.config_map import JOB_LABEL
-from tidegate.launcher.pods import ROLE_LABEL
+from tidegate.launcher.control.config_map import JOB_LABEL
+from tidegate.launcher.kubernetes.pods import ROLE_LABEL
 from tidegate.terminal import size
 
 KEEPS_UP = frozenset({Status.FINE, Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN})

@@ -18,7 +18,7 @@ from services.actuator.backends import (
 )
 from tests.support.clusters import SAID, Cluster, cluster_of
 from tests.support.wait import wait_until
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 RUN = Token(7, 2)
 

@@ -17,14 +17,15 @@ from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
 from tests.support.sides import create_at_once
-from tidegate.launcher import config_map, file_store, hadoop, remote_store
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.config_map import JOB_LABEL, ConfigMapStore, object_name
-from tidegate.launcher.control import Control, SizeOrder, Token
-from tidegate.launcher.hadoop import HadoopPath
-from tidegate.launcher.json_files import ControlError
-from tidegate.launcher.kubernetes import ApiRefused, ApiUnreachable
-from tidegate.launcher.store import Store, store_at
+from tidegate.launcher.control import config_map, file_store, remote_store
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.config_map import JOB_LABEL, ConfigMapStore, object_name
+from tidegate.launcher.control.files import Control, SizeOrder, Token
+from tidegate.launcher.control.json_files import ControlError
+from tidegate.launcher.control.store import Store, store_at
+from tidegate.launcher.kubernetes.api import ApiRefused, ApiUnreachable
+from tidegate.launcher.spark import hadoop
+from tidegate.launcher.spark.hadoop import HadoopPath
 from tidegate.remote.files import Files
 
 

@@ -24,7 +24,7 @@ from tidegate.engine.reservations import Answer, Hold
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, RedisView
 from tidegate.events.result import Phase
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.stack import Stack, down, up
 

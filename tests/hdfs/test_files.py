@@ -14,9 +14,9 @@ import pytest
 from tests.hdfs.conftest import BLOCK_BYTES, Hdfs
 from tests.support.sides import check_that_a_checkpoint_is_repeated, create_at_once
 from tests.support.wait import wait_until
-from tidegate.launcher.file_store import SharedPlace
-from tidegate.launcher.hadoop import HadoopPath, place_of
-from tidegate.launcher.store import Store, store_at
+from tidegate.launcher.control.file_store import SharedPlace
+from tidegate.launcher.control.store import Store, store_at
+from tidegate.launcher.spark.hadoop import HadoopPath, place_of
 from tidegate.remote.files import RemotePath, chunks, names
 from tidegate.sparklog.event_log import ApplicationLog
 

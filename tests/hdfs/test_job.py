@@ -25,7 +25,7 @@ from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading, LogDirectory
 

@@ -33,7 +33,7 @@ from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.publisher import Publisher

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tidegate.launcher.gate import load_java
-from tidegate.launcher.hadoop import hadoop_conf
+from tidegate.launcher.reports.shipping import SHIPPER
+from tidegate.launcher.spark.hadoop import hadoop_conf
+from tidegate.launcher.spark.java import load_java
 from tidegate.sparklog.event_log import ApplicationLog
 
 pytestmark = pytest.mark.timeout(120)
@@ -55,7 +56,7 @@ class Driver:
 @pytest.fixture(scope="module")
 def jvm(session: Any) -> Any:
     """A JVM with the shipper."""
-    load_java(session._jvm, "EventLogShipper")
+    load_java(session._jvm, SHIPPER)
     return session._jvm
 
 

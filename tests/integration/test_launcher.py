@@ -15,8 +15,8 @@ from tests.support.control import stopped
 from tests.support.local_job import local_job
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, HandoverOrder, Token
 from tidegate.stack.java import find_java
 
 SCRIPT = """

@@ -14,7 +14,7 @@ from tests.support.local_job import local_job
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import RunningBatch
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
 from tidegate.stack.java import find_java

@@ -19,7 +19,7 @@ from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 from tidegate.stack.jars import spark_version
 from tidegate.stack.java import find_java
 

@@ -92,7 +92,7 @@ def test_the_wheel_adds_one_import_name(wheel: Path) -> None:
     top = {name.partition("/")[0] for name in names}
     (metadata,) = {name for name in top if name.endswith(".dist-info")}
     assert top == {"tidegate", metadata}
-    assert "tidegate/launcher/Gate.java" in names
+    assert {"tidegate/launcher/programs/Gate.java", "tidegate/launcher/reports/EventLogShipper.java"} <= set(names)
 
 
 def test_the_wheel_has_the_pages_of_the_console(wheel: Path) -> None:

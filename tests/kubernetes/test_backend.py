@@ -20,10 +20,10 @@ from tests.support.clusters import SAID
 from tests.support.events import job
 from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec
-from tidegate.launcher.control import Token
-from tidegate.launcher.kube_access import ApiAccess
-from tidegate.launcher.kubernetes import Api
-from tidegate.launcher.store import store_at
+from tidegate.launcher.control.files import Token
+from tidegate.launcher.control.store import store_at
+from tidegate.launcher.kubernetes.access import ApiAccess
+from tidegate.launcher.kubernetes.api import Api
 
 STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/${{{{TIDEGATE_SUBMISSION_ID##*/}}}} ]; do sleep 0.1; done"
 """What a driver's container runs in place of Spark."""

@@ -23,8 +23,8 @@ from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
-from tidegate.launcher.pods import name_of
+from tidegate.launcher.control.files import Token
+from tidegate.launcher.kubernetes.pods import name_of
 
 LIGHT = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -40,9 +40,9 @@ from tests.support.kubectl import Kubectl
 from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.job import KubernetesPods
-from tidegate.launcher.control import Token
-from tidegate.launcher.kubernetes import Api
-from tidegate.launcher.pods import name_of
+from tidegate.launcher.control.files import Token
+from tidegate.launcher.kubernetes.api import Api
+from tidegate.launcher.kubernetes.pods import name_of
 
 __all__ = [
     "job",

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fake_drivers import LOG, driver_run
-from tidegate.launcher import handover
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, HandoverOrder, Token
-from tidegate.launcher.handover import StartedQuery, Turn
-from tidegate.launcher.starts import QueryStart
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.launcher.handover import turn
+from tidegate.launcher.handover.turn import StartedQuery, Turn
+from tidegate.launcher.queries.query_start import QueryStart
 
 FIRST, SECOND = "driver-1-0", "driver-1-1"
 EVENTS = ("hold", "let the second go", "the second looks", "the first looks", "forgotten", "end the second and resume")
@@ -53,7 +53,7 @@ class Pair:
         elif event == "the first looks":
             self.first.look()
         elif event == "forgotten":
-            with mock.patch.object(handover, "FORGOTTEN_SECONDS", 0.0):
+            with mock.patch.object(turn, "FORGOTTEN_SECONDS", 0.0):
                 self.first.look()
         elif event == "end the second and resume":
             self.second_ended, self.second_runs = True, False
@@ -66,8 +66,8 @@ def test_at_most_one_driver_runs(events: list[str]) -> None:
     """Permissions may come late, twice or never, and the first driver may stop waiting at any moment."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        mock.patch.object(handover, "end_at_boundary", return_value=True),
-        mock.patch("tidegate.launcher.store.os.fsync"),
+        mock.patch.object(turn, "end_at_boundary", return_value=True),
+        mock.patch("tidegate.launcher.control.store.os.fsync"),
     ):
         pair = Pair(Path(folder))
         for event in events:

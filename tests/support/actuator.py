@@ -36,7 +36,7 @@ from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.topics import RESULTS
 from tidegate.events.wire import Wire
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.logs import configure

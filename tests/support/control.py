@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control.files import Control, Token
 
 
 def stopped(control: Control, token: Token) -> dict[str, Any] | None:

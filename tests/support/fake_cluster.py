@@ -11,7 +11,7 @@ from pathlib import Path
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from tests.support.fake_executors import FakeSpark
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control.files import Control, Token
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tidegate.launcher.executors import Executor
+from tidegate.launcher.spark.executors import Executor
 
 
 @dataclass

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.http_server import QuietHandler, serving
-from tidegate.launcher.kube_access import ApiAccess
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.kubernetes.access import ApiAccess
+from tidegate.launcher.kubernetes.api import Api
 
 _OBJECT = re.compile(
     r"(?P<all>/(?:api|apis)/.+?/(?:pods|configmaps|resourcequotas|nodes|namespaces|serviceaccounts|roles|rolebindings"

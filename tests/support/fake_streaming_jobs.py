@@ -12,7 +12,7 @@ from services.operator.ports import ObjectMoved
 from tidegate.events.job import JobSpec
 from tidegate.fleet.fleet import Fleet
 from tidegate.installed import engine
-from tidegate.launcher.kubernetes import ApiError
+from tidegate.launcher.kubernetes.api import ApiError
 from tidegate.operate import SpecRefused
 
 FIELDS: dict[str, Any] = {

@@ -22,7 +22,7 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.sizing import SizeKeeper
+from tidegate.launcher.run.sizing import SizeKeeper
 from tidegate.runtime.spans import Trace, no_trace
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tidegate.launcher.hadoop import HadoopPath
-from tidegate.launcher.repeat import repeat_newest_batch
-from tidegate.launcher.store import Store
+from tidegate.launcher.control.store import Store
+from tidegate.launcher.handover.repeat import repeat_newest_batch
+from tidegate.launcher.spark.hadoop import HadoopPath
 
 
 def create_at_once(stores: Sequence[Store], name: str) -> list[str]:

@@ -11,7 +11,7 @@ from services.actuator.backends import Submission
 from services.actuator.checkpoint import committed_since, holds, read_checkpoints, read_mark
 from tests.support.events import job, with_application
 from tidegate.events.result import CheckpointMark, QueryCommit
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 
 def _commits(folder: Path, *times: float) -> None:

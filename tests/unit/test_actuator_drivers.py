@@ -14,7 +14,7 @@ from services.actuator.backends.local import Local
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from tests.support.events import job
-from tidegate.launcher.control import Control, Token
+from tidegate.launcher.control.files import Control, Token
 
 
 @pytest.fixture

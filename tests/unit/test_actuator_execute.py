@@ -33,9 +33,9 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import Application, JobSpec, KubernetesPods
 from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.json_files import JsonFile, JsonFiles
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.control.json_files import JsonFile, JsonFiles
 from tidegate.remote.files import Files
 
 

@@ -18,7 +18,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Control, HandoverOrder, Token
+from tidegate.launcher.control.files import Control, HandoverOrder, Token
 
 
 @dataclass

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidegate
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.backends.driver_pod import driver_pod, launcher_code
 from services.actuator.backends.kubernetes import Kubernetes
@@ -16,10 +19,10 @@ from tests.support.clusters import on_kubernetes
 from tests.support.events import job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec, Volume
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.kubernetes import Api
-from tidegate.launcher.pods import app_name_label
-from tidegate.launcher.store import store_at
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.control.store import store_at
+from tidegate.launcher.kubernetes.api import Api
+from tidegate.launcher.kubernetes.pods import app_name_label
 
 PODS = "/api/v1/namespaces/jobs/pods"
 RUN = "tidegate-rates-7-2"
@@ -85,9 +88,13 @@ def test_the_launcher_comes_with_the_driver() -> None:
     mounted = {volume["name"]: volume for volume in driver_pod(Submission(SPEC, Token(7, 2), 2))["spec"]["volumes"]}
     source = mounted["tidegate-launcher"]["configMap"]
     assert source["name"] == code["metadata"]["name"]
-    paths = {item["path"] for item in source["items"]}
-    assert {f"tidegate/{name}" for name in ("__init__.py", "launcher/__main__.py", "launcher/Gate.java")} <= paths
-    assert len(paths) == len(code["data"])
+    files = {item["path"]: code["data"][item["key"]] for item in source["items"]}
+    package = Path(tidegate.__file__).parent
+    sources = (path for kind in ("py", "java") for path in (package / "launcher").rglob(f"*.{kind}"))
+    names = {"__init__.py", *(str(path.relative_to(package)) for path in sources)}
+    assert files == {f"tidegate/{name}": (package / name).read_text("utf-8") for name in names}
+    assert {"launcher/__main__.py", "launcher/control/files.py", "launcher/programs/Gate.java"} <= names
+    assert all(re.fullmatch(r"[-._A-Za-z0-9]+", key) for key in code["data"])
     assert sum(map(len, code["data"].values())) < 900_000
     assert "/opt/tidegate/tidegate/launcher/__main__.py" in container(SPEC)["args"]
 
@@ -285,7 +292,7 @@ def test_a_pod_that_others_outran_is_not_taken_for_one_that_is_there(
     server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, outrun: int
 ) -> None:
     """Where pods share a quota, the API refuses some that come at the same time with a 409, as it does known names."""
-    monkeypatch.setattr("tidegate.launcher.kubernetes._OUTRUN_SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.launcher.kubernetes.api._OUTRUN_SECONDS", 0.0)
     backend, run = Kubernetes(server.api), Submission(SPEC, Token(5), 2)
     backend.submit(Submission(SPEC, Token(4), 2))  # so that the launcher's code is there
     server.outrun = outrun

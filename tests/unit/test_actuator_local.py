@@ -16,7 +16,7 @@ from services.actuator.processes import command_line
 from tests.support.events import job
 from tests.support.spark_submit import stand_in
 from tests.support.wait import wait_until
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 
 def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from tests.support.fake_world import Died, FakeWorld, Waiting
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import SizeOrder, Token
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import SizeOrder, Token
 
 IN_PLACE_ONLY = (Way.IN_PLACE,)
 

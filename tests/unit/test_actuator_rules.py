@@ -21,7 +21,7 @@ from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import CODES, ActionResult, CheckpointMark, Phase, QueryCommit
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 BACKENDS = frozenset({"standalone"})
 

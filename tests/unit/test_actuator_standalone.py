@@ -10,7 +10,7 @@ from services.actuator.backends import BackendRefused, BackendUnreachable, Drive
 from services.actuator.backends.standalone import Standalone
 from tests.support.events import job, with_application
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 
 def _spec() -> JobSpec:

@@ -25,7 +25,7 @@ from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
 from tidegate.events.way import Way
 from tidegate.lab.tunings import DEFAULTS, Tuning
-from tidegate.launcher.pods import mebibytes
+from tidegate.launcher.kubernetes.pods import mebibytes
 from tidegate.remote.files import Files
 from tidegate.twin.load import Load
 from tidegate.twin.topic import even

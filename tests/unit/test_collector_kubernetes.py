@@ -23,7 +23,7 @@ from tests.support.events import START, job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, Part
-from tidegate.launcher.kubernetes import ApiUnreachable
+from tidegate.launcher.kubernetes.api import ApiUnreachable
 
 PODS = "/api/v1/namespaces/jobs/pods"
 SPEC = on_kubernetes(job("rates"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.fake_time import fake_time
-from tidegate.launcher.between import between_batches
-from tidegate.launcher.boundary import end_at_boundary, stop_at_boundary
+from tidegate.launcher.spark.between_batches import between_batches
+from tidegate.launcher.spark.boundary import end_at_boundary, stop_at_boundary
 
 ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
@@ -71,7 +71,7 @@ class State:
 @pytest.fixture(autouse=True)
 def _stacks_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM describes a stack as one text; the stand-in's is one already."""
-    monkeypatch.setattr("tidegate.launcher.engine._describer", lambda _engine: str)
+    monkeypatch.setattr("tidegate.launcher.spark.query_loop._describer", lambda _engine: str)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
 ) -> None:
     """The extension is asked for once, at the deadline; when it is over, the batch is cut off."""
     engine = Engine(batch_ends_at)
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     asks: list[float] = []
 
     def extend() -> float:
@@ -101,7 +101,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
 def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at: float, ended: bool) -> None:
     """A query whose batch does not end before the deadline goes on as if it had never been asked."""
     engine = Engine(batch_ends_at)
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
     assert (engine.stopped_at is not None) is ended
@@ -130,7 +130,7 @@ class SleepyEngine(Engine):
 def test_a_query_that_ends_at_once_gets_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may wake up before we look again, and is then out of its loop, waiting for the lock that we hold."""
     engine = SleepyEngine()
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
     assert not engine.held
 
@@ -155,7 +155,7 @@ class RacingEngine(SleepyEngine):
 def test_a_query_that_constructs_its_next_batch_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would interrupt the batch: so its state is set back until it is at a boundary, and its lock is given back."""
     engine = RacingEngine()
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
     assert engine.asked == 2
     assert not engine.held
@@ -168,7 +168,7 @@ def test_a_query_that_ends_by_itself_is_left_to_it(
     """A pause counts a query that has ended as ended, and one that somebody else is stopping as running."""
     engine = Engine(batch_ends_at)
     engine._state = "TERMINATED"
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert (engine.now, engine.stopped_at) == (0.0, None)
 
@@ -183,7 +183,7 @@ def test_a_query_that_still_starts_is_asked_once_it_has(monkeypatch: pytest.Monk
         if engine._state == "INITIALIZING" and engine.now > 1.0:
             engine._state = "ACTIVE"
 
-    fake_time(monkeypatch, "tidegate.launcher.boundary", monotonic=lambda: engine.now, sleep=sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=sleep)
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
     assert engine.now > 1.0
 
@@ -279,7 +279,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock that the module goes by."""
     found = Clock()
-    fake_time(monkeypatch, "tidegate.launcher.between", monotonic=lambda: found.now, sleep=found.sleep)
+    fake_time(monkeypatch, "tidegate.launcher.spark.between_batches", monotonic=lambda: found.now, sleep=found.sleep)
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_queries import FakeQuery, FakeWriter
-from tidegate.launcher.checkpoints import CheckpointPlaces
+from tidegate.launcher.queries.checkpoints import CheckpointPlaces
 
 START = DataStreamWriter.start
 

@@ -12,17 +12,17 @@ import pytest
 from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tests.support.fake_time import fake_time
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.driver_log import DriverLog
-from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.engine import Place, place_of
-from tidegate.launcher.json_files import ControlError, JsonFile, JsonFiles
-from tidegate.launcher.launch import parse
-from tidegate.launcher.run import Launch
-from tidegate.launcher.script import Script
-from tidegate.launcher.starts import Fenced
-from tidegate.launcher.stopping import Stop
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.control.json_files import ControlError, JsonFile, JsonFiles
+from tidegate.launcher.main import parse
+from tidegate.launcher.programs.script import Script
+from tidegate.launcher.queries.query_start import Fenced
+from tidegate.launcher.reports.driver_log import DriverLog
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.run.launch import Launch
+from tidegate.launcher.run.stopping import Stop
+from tidegate.launcher.spark.query_loop import Place, place_of
 
 
 def test_a_fence_never_goes_back(tmp_path: Path) -> None:
@@ -200,10 +200,10 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
 
     monkeypatch.setattr(JsonFiles, "read", reading)
     monkeypatch.setattr(JsonFiles, "write", writing)
-    monkeypatch.setattr("tidegate.launcher.script.os._exit", leave)
-    fake_time(monkeypatch, "tidegate.launcher.run", sleep=lambda _seconds: None)
+    monkeypatch.setattr("tidegate.launcher.programs.script.os._exit", leave)
+    fake_time(monkeypatch, "tidegate.launcher.run.launch", sleep=lambda _seconds: None)
     stop = types.SimpleNamespace(end=lambda _queries: None, facts={})
-    monkeypatch.setattr("tidegate.launcher.run.Stop", lambda *_: stop)
+    monkeypatch.setattr("tidegate.launcher.run.launch.Stop", lambda *_: stop)
     with pytest.raises(_Left):
         launch.watch()
     launch.finish()
@@ -282,7 +282,7 @@ def test_a_stop_waits_longer_for_a_batch_that_is_nearly_done(
 ) -> None:
     """A batch that should end within half the deadline gets that long; the control directory tells the actuator."""
     launch, control, said = _launch(tmp_path, Token(5, 1))
-    fake_time(monkeypatch, "tidegate.launcher.stopping", time=lambda: 1000.0)
+    fake_time(monkeypatch, "tidegate.launcher.run.stopping", time=lambda: 1000.0)
     context = FakeContext({} if done is None else {0: FakeJob(0, done, 6, started=started)})
     stop = Stop(60.0, launch.run, context, DriverLog(said.append))
     assert stop._extend(FakeQuery()) == extended
@@ -365,8 +365,8 @@ def test_a_driver_whose_queries_cannot_be_started_ends(
 ) -> None:
     """Even if the script sleeps. The reason is reported. A stop ends the driver anyway, after its queries."""
     ended: list[int] = []
-    monkeypatch.setattr("tidegate.launcher.script.os._exit", ended.append)
-    monkeypatch.setattr("tidegate.launcher.run._LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.launcher.programs.script.os._exit", ended.append)
+    monkeypatch.setattr("tidegate.launcher.run.launch._LEAVE_SECONDS", 0.0)
     launch, control, _ = _launch(tmp_path, Token(5, 1))
     launch.run.report()
     if stopping:

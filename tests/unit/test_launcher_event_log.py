@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.launcher import event_log, launch
-from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.event_log import EventLogFlusher
+from tidegate.launcher import main
+from tidegate.launcher.reports import event_log
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.reports.event_log import EventLogFlusher
 
 
 class Option:
@@ -122,7 +123,7 @@ def test_an_event_log_that_cannot_be_shipped_is_told(monkeypatch: pytest.MonkeyP
     def ship(place: str) -> None:
         raise ValueError(f"no file system for {place}")
 
-    monkeypatch.setattr(launch, "ship_event_logs", ship)
+    monkeypatch.setattr(main, "ship_event_logs", ship)
     with pytest.raises(ValueError, match="no file system"):
-        launch._ship_event_logs("s3a://logs", cast(DriverRun, SimpleNamespace(report_failure=told.append)))
+        main._ship_event_logs("s3a://logs", cast(DriverRun, SimpleNamespace(report_failure=told.append)))
     assert told == ["application.event_log_dir s3a://logs: no file system for s3a://logs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.launcher.failure import MAX_CHARS, explanation, last_errors, secrets_of, without_secrets
+from tidegate.launcher.reports.failure import MAX_CHARS, explanation, last_errors, secrets_of, without_secrets
 
 QUERY = """\
 pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query [id = 1, runId = 2] terminated with \

@@ -15,16 +15,16 @@ from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
-from tidegate.launcher import handover, rehearsal
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, HandoverOrder, Token
-from tidegate.launcher.handover import StartedQuery, Turn
-from tidegate.launcher.json_files import ControlError
-from tidegate.launcher.repeat import RECORDS, repeat_newest_batch
-from tidegate.launcher.second import SecondDriver
-from tidegate.launcher.starts import QueryStart
-from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm_up import WarmUp
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.launcher.control.json_files import ControlError
+from tidegate.launcher.handover import rehearsal, turn
+from tidegate.launcher.handover.repeat import RECORDS, repeat_newest_batch
+from tidegate.launcher.handover.second_driver import SecondDriver
+from tidegate.launcher.handover.turn import StartedQuery, Turn
+from tidegate.launcher.handover.warm_up import WarmUp
+from tidegate.launcher.programs.waits import patch_waits
+from tidegate.launcher.queries.query_start import QueryStart
 
 
 class Script:
@@ -40,7 +40,7 @@ class Script:
         self.reaches_boundary = True
         writer = types.SimpleNamespace(_spark=types.SimpleNamespace(streams=self.manager))
         self.turn.remember(StartedQuery(self.query, QueryStart(self._start, writer, (), {})))
-        monkeypatch.setattr(handover, "end_at_boundary", self._end)
+        monkeypatch.setattr(turn, "end_at_boundary", self._end)
         self.ended: list[Any] = []
 
     def _start(self, _writer: Any) -> StreamingQuery:
@@ -153,7 +153,7 @@ def test_a_driver_whose_jvm_is_gone_does_not_wait(script: Script, monkeypatch: p
     """Spark kills the JVM of a driver; its Python process must not wait on for the other driver."""
     waiting = script.wait_in_background(script.query.awaitTermination)
     script.order(1, hold=True)
-    monkeypatch.setattr("tidegate.launcher.handover.os.getppid", lambda: 1)
+    monkeypatch.setattr("tidegate.launcher.handover.turn.os.getppid", lambda: 1)
     waiting.join(5)
     assert script.ended
 
@@ -181,7 +181,7 @@ def test_a_query_that_the_script_stops_while_others_are_being_paused_is_not_resu
             stopped.stop()
         return query is stopped
 
-    monkeypatch.setattr(handover, "end_at_boundary", end)
+    monkeypatch.setattr(turn, "end_at_boundary", end)
     token = script.order(1, hold=True, seconds=0.2)
     assert script.control.paused(token) == {"paused": False, "queries": {}}
     assert not first.active
@@ -207,7 +207,7 @@ def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest
         script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
         return False
 
-    monkeypatch.setattr(handover, "end_at_boundary", end)
+    monkeypatch.setattr(turn, "end_at_boundary", end)
     started = time.monotonic()
     token = script.order(1, hold=True, seconds=600.0)
     assert time.monotonic() - started < 60.0
@@ -242,7 +242,7 @@ def test_a_driver_that_was_forgotten_goes_on(script: Script, monkeypatch: pytest
     script.order(1, hold=True)
     script.turn.look()
     assert script.turn.held()
-    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
     script.turn.look()
     assert not script.turn.holding
     assert script.query._jsq.active
@@ -252,7 +252,7 @@ def test_a_driver_that_was_forgotten_goes_on(script: Script, monkeypatch: pytest
 def test_a_forgotten_driver_needs_no_orders(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on although the files of orders cannot be read, and pauses again when there is a new order."""
     script.order(1, hold=True)
-    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
     for name in ("hold", "go", "fence"):
         (Path(script.control.place) / name).write_text("{")
     with pytest.raises(ControlError):
@@ -261,7 +261,7 @@ def test_a_forgotten_driver_needs_no_orders(script: Script, monkeypatch: pytest.
     assert script.query._jsq.active
     for name in ("hold", "go", "fence"):
         (Path(script.control.place) / name).unlink()
-    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 60.0)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 60.0)
     token = script.order(2, hold=True)
     assert script.control.paused(token) == {"paused": True, "queries": {"q": None}}
 
@@ -272,7 +272,7 @@ def test_a_turn_is_taken_once(script: Script, monkeypatch: pytest.MonkeyPatch, h
     for run in range(1, held + 1):
         script.order(run, hold=True)
     assert script.control.take_turn(Token(6, 1), "driver-9-9")
-    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
     script.turn.look()
     assert script.turn.holding
 
@@ -281,7 +281,7 @@ def test_a_driver_that_has_handed_over_stays_paused(script: Script, monkeypatch:
     """Once a second driver was let go, only the actuator may tell the first one to go on."""
     token = script.order(1, hold=True)
     assert script.control.take_turn(token, "driver-9-9")
-    monkeypatch.setattr(handover, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
     script.turn.look()
     assert script.turn.holding
 

@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
-from tidegate.launcher.checkpoints import beside_checkpoints
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.driver_log import DriverLog
-from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.executors import SparkExecutors
-from tidegate.launcher.kube_access import AccessError, ApiAccess
-from tidegate.launcher.kubernetes import Api, ApiUnreachable
-from tidegate.launcher.pods import memory_mb
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.kubernetes.access import AccessError, ApiAccess
+from tidegate.launcher.kubernetes.api import Api, ApiUnreachable
+from tidegate.launcher.kubernetes.pods import memory_mb
+from tidegate.launcher.queries.checkpoints import beside_checkpoints
+from tidegate.launcher.reports.driver_log import DriverLog
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.spark.executors import SparkExecutors
 
 CONFIG: dict[str, Any] = {
     "current-context": "here",

@@ -21,15 +21,15 @@ from tests.support.wait import wait_until
 from tidegate.engine.ways import open_ways
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.way import Way
-from tidegate.launcher import main_class
-from tidegate.launcher.checkpoints import CheckpointPlaces
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.driver_log import DriverLog
-from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.launch import parse
-from tidegate.launcher.main_class import MainClass
-from tidegate.launcher.run import Launch
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.main import parse
+from tidegate.launcher.programs import main_class
+from tidegate.launcher.programs.main_class import MainClass
+from tidegate.launcher.queries.checkpoints import CheckpointPlaces
+from tidegate.launcher.reports.driver_log import DriverLog
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.run.launch import Launch
 
 
 class FakeSession:
@@ -130,7 +130,7 @@ def test_queries_of_all_sessions_are_seen_once(driver: Driver) -> None:
 def test_a_fenced_driver_starts_no_query_and_ends(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program gets an error instead of a query; if it goes on all the same, the driver ends with 75 (I4)."""
     ended: list[int] = []
-    monkeypatch.setattr("tidegate.launcher.run._LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.launcher.run.launch._LEAVE_SECONDS", 0.0)
     monkeypatch.setattr(driver.program, "end", ended.append)
     Claims(driver.control).raise_fence(Token(6), "someone")
     with pytest.raises(RuntimeError, match="run 5-1 must not start a query"):
@@ -216,7 +216,7 @@ def test_a_main_class_is_refused_where_it_cannot_be_fenced(
 ) -> None:
     """Spark 3.5 has no place for the gate: the launcher ends before anything runs, and says which version is needed."""
     (tmp_path / "job.jar").write_bytes(b"")
-    monkeypatch.setattr("tidegate.launcher.launch.SPARK_VERSION", "3.5.7")
+    monkeypatch.setattr("tidegate.launcher.main.SPARK_VERSION", "3.5.7")
     words = ["--control-dir", str(tmp_path), "--job-id", "j", "--epoch", "1", "--parallelism", "2"]
     with pytest.raises(SystemExit) as raised:
         parse([*words, "--main-class", "x.Job", str(tmp_path / "job.jar")])

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery
 from tests.support.fake_time import fake_time
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.progress import BatchTasks, RunProgress, running_batch
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.reports.progress import BatchTasks, RunProgress, running_batch
 
 TOKEN = Token(5)
 
@@ -19,7 +19,7 @@ TOKEN = Token(5)
 def clock(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """The driver's monotonic clock."""
     clock = types.SimpleNamespace(now=100.0)
-    fake_time(monkeypatch, "tidegate.launcher.progress", monotonic=lambda: clock.now)
+    fake_time(monkeypatch, "tidegate.launcher.reports.progress", monotonic=lambda: clock.now)
     return clock
 
 

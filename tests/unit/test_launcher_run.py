@@ -13,14 +13,15 @@ import pytest
 from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeQuery, FakeWriter
 from tests.support.wait import wait_until
-from tidegate.launcher import handover, run, stopping
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, HandoverOrder, Token
-from tidegate.launcher.driver_log import DriverLog
-from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.progress import RunProgress
-from tidegate.launcher.run import Launch
-from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.launcher.handover import turn
+from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QueryStart
+from tidegate.launcher.reports.driver_log import DriverLog
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.reports.progress import RunProgress
+from tidegate.launcher.run import launch, stopping
+from tidegate.launcher.run.launch import Launch
 
 RUN = Token(5, 1)
 
@@ -95,10 +96,10 @@ def program() -> FakeProgram:
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: FakeProgram) -> Driver:
     """Return a driver whose queries reach every boundary at once, and which leaves at once."""
-    monkeypatch.setattr(handover, "end_at_boundary", lambda _query, _deadline: True)
+    monkeypatch.setattr(turn, "end_at_boundary", lambda _query, _deadline: True)
     monkeypatch.setattr(stopping, "stop_at_boundary", lambda _query, _deadline, _extension: True)
-    monkeypatch.setattr(run, "_WATCH_SECONDS", 0.001)
-    monkeypatch.setattr(run, "_LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(launch, "_WATCH_SECONDS", 0.001)
+    monkeypatch.setattr(launch, "_LEAVE_SECONDS", 0.0)
     return Driver(tmp_path, program)
 
 
@@ -187,7 +188,7 @@ def test_only_a_program_that_hands_over_obeys_orders_to_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hands_over: bool
 ) -> None:
     """A main class cannot: its queries could not be resumed."""
-    monkeypatch.setattr(run, "_LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(launch, "_LEAVE_SECONDS", 0.0)
     driver = Driver(tmp_path, FakeProgram(hands_over=hands_over))
     order = driver.pause()
     watch = threading.Thread(target=driver.launch.watch, daemon=True)
@@ -283,7 +284,7 @@ def test_the_event_log_is_flushed_until_the_stop(driver: Driver, monkeypatch: py
         if len(flushes) == 3:
             driver.run.stopping.set()
 
-    monkeypatch.setattr(run, "EventLogFlusher", lambda *_: types.SimpleNamespace(flush=flush))
+    monkeypatch.setattr(launch, "EventLogFlusher", lambda *_: types.SimpleNamespace(flush=flush))
     driver.launch.flush_log()
     assert len(flushes) == 3
 

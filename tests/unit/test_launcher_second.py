@@ -16,15 +16,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
 from tests.support.fake_queries import FakeWriter
 from tests.support.wait import wait_until
-from tidegate.launcher import second, warm_up
-from tidegate.launcher.checkpoints import SETTING, has_committed
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, HandoverOrder, Token
-from tidegate.launcher.handover import Turn
-from tidegate.launcher.second import SecondDriver
-from tidegate.launcher.starts import Fenced, PendingQuery, QueryStart
-from tidegate.launcher.waits import patch_waits
-from tidegate.launcher.warm_up import WarmUp
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.launcher.handover import second_driver, warm_up
+from tidegate.launcher.handover.second_driver import SecondDriver
+from tidegate.launcher.handover.turn import Turn
+from tidegate.launcher.handover.warm_up import WarmUp
+from tidegate.launcher.programs.waits import patch_waits
+from tidegate.launcher.queries.checkpoints import SETTING, has_committed
+from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QueryStart
 
 NEW = Token(6, 1)
 
@@ -52,7 +52,7 @@ class SecondScript:
         self.jvm_is_gone = False
         self.rehearsal_error: Exception | None = None
         self.state_error: Exception | None = None
-        monkeypatch.setattr(second, "has_committed", lambda how: how.kwargs["queryName"] not in self.new)
+        monkeypatch.setattr(second_driver, "has_committed", lambda how: how.kwargs["queryName"] not in self.new)
         monkeypatch.setattr(warm_up, "rehearse", self._rehearse)
         monkeypatch.setattr(warm_up, "load_state", self._load_state)
         monkeypatch.setattr(QueryStart, "on_its_own", lambda how: how)
@@ -215,7 +215,7 @@ def test_a_driver_that_is_let_go_too_late_starts_nothing(script: SecondScript) -
 
 def test_a_driver_that_nobody_lets_go_ends(script: SecondScript, monkeypatch: pytest.MonkeyPatch) -> None:
     """The actuator that submitted it may be gone for good."""
-    monkeypatch.setattr(second, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(second_driver, "WAIT_SECONDS", 0.1)
     script.query("a")
     assert wait_until(lambda: script.left, 10)
     assert not script.started
@@ -303,7 +303,7 @@ def test_a_permission_that_cannot_be_read_is_looked_for_again(
     script: SecondScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk may be away for a moment, or a file be half written by hand."""
-    monkeypatch.setattr(second, "_TRY_SECONDS", 0.01)
+    monkeypatch.setattr(second_driver, "_TRY_SECONDS", 0.01)
     script.query("a")
     script.ready()
     (Path(script.control.place) / "go").write_text("{")

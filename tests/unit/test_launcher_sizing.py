@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from tests.support.fake_executors import FakeSpark
-from tidegate.launcher.between import between_batches
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Control, SizeOrder, Token
-from tidegate.launcher.driver_log import DriverLog
-from tidegate.launcher.driver_run import DriverRun
-from tidegate.launcher.executors import size_limits
-from tidegate.launcher.run import Launch
-from tidegate.launcher.script import Script
-from tidegate.launcher.sizing import IDLE_SECONDS, SizeKeeper
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Control, SizeOrder, Token
+from tidegate.launcher.programs.script import Script
+from tidegate.launcher.reports.driver_log import DriverLog
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.run.launch import Launch
+from tidegate.launcher.run.sizing import IDLE_SECONDS, SizeKeeper
+from tidegate.launcher.spark.between_batches import between_batches
+from tidegate.launcher.spark.executors import size_limits
 
 RUN = Token(5, 1)
 
@@ -84,7 +84,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
         act()
         return 0.01
 
-    monkeypatch.setattr("tidegate.launcher.sizing.between_batches", between)
+    monkeypatch.setattr("tidegate.launcher.run.sizing.between_batches", between)
     return driver
 
 
@@ -261,7 +261,7 @@ def test_errors_of_spark_do_not_end_the_watch(tmp_path: Path, monkeypatch: pytes
             launch.run.stopping.set()
         raise RuntimeError("the gateway is gone")
 
-    monkeypatch.setattr("tidegate.launcher.run.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("tidegate.launcher.run.launch.LOOK_SECONDS", 0.001)
     monkeypatch.setattr(program, "context", broken)
     Claims(control).order_size(SizeOrder(Token(6), "a", RUN, 4), "c")
     launch.hold_size()

@@ -20,8 +20,8 @@ from tests.support.clusters import on_kubernetes
 from tests.support.events import job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec, KubernetesPods, Volume
-from tidegate.launcher.control import Control, Token
-from tidegate.launcher.store import store_at
+from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.control.store import store_at
 from tidegate.runtime.clock import SystemClock
 
 PODS = "/api/v1/namespaces/jobs/pods"

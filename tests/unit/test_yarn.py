@@ -25,8 +25,8 @@ from tests.support.events import job
 from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Token
-from tidegate.launcher.kubernetes import Api
+from tidegate.launcher.control.files import Token
+from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.yarn import ENDED, ResourceManager
 
 SPEC = on_yarn(job("rates"))

@@ -21,7 +21,7 @@ from tests.yarn.conftest import CORES, MEMORY_MB, YarnInfo, environment, spark_c
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 pytestmark = pytest.mark.timeout(900)
 

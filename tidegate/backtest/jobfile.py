@@ -11,7 +11,7 @@ import yaml
 
 from tidegate.backtest.logs import Run
 from tidegate.events.job import Backend, JobSpec
-from tidegate.launcher.pods import mebibytes
+from tidegate.launcher.kubernetes.pods import mebibytes
 
 LEAST_MEMORY_MB = 472
 """Spark refuses executors whose heap is below 450 MiB, and the JVM counts a little less than it was given."""

@@ -1,15 +1,15 @@
 """Inside a Spark driver: runs a user's unchanged script or main class, fences it, and stops it at a batch boundary.
 
-It needs only the standard library and pyspark, and Spark finds it by its path: a worker needs nothing but these files.
-Where to look for what:
+It needs only the standard library and pyspark. Spark finds it by its path, and a driver gets nothing but these files.
+Imports go down this list, `control` and `spark` apart; what actuator and collector use needs no pyspark:
 
-    the run              launch ─ run ─ driver_run (its state), queries, driver_log
-    the user's program   program: script (starts, waits) or main_class (gate)
-    a start of a query   starter ─ checkpoints
-    a stop               stopping ─ boundary ─ engine (where a query is in its loop)
-    a change in place    sizing ─ executors, between (two batches)
-    a handover           handover ─ second ─ warm_up ─ rehearsal ─ repeat, state_loads
-    what is reported     progress, event_log, shipping, failure
-    the control files    control, claims ─ json_files ─ store: file_store, config_map (remote_store)
-    where things are     hadoop; kubernetes ─ kube_access, pods
+    main         the command line
+    programs     the user's script or main class
+    run          one run: starts, resizes and ends its queries
+    handover     from one driver to another
+    queries      how they start, and their checkpoints
+    reports      what a driver says about its run
+    control      the control files, through which actuator and driver talk
+    spark        what Spark has no call for: batch boundaries, executors, Hadoop's files
+    kubernetes   its API, and Spark's pods
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tidegate.launcher.launch import main
+from tidegate.launcher.main import main
 
 sys.path.pop(0)
 

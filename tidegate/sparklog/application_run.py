@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from statistics import fmean, median
 
 from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
-from tidegate.launcher.control import REHEARSAL
+from tidegate.launcher.control.files import REHEARSAL
 from tidegate.sparklog import events
 from tidegate.sparklog.rounds import Round, growth
 from tidegate.sparklog.running import BatchInProgress

@@ -16,7 +16,7 @@ from services.actuator.task import ActionOutcome, Task
 from services.actuator.ways import choose_way
 from tidegate.events.command import CommandKind
 from tidegate.events.result import CheckpointMark
-from tidegate.launcher.json_files import ControlError
+from tidegate.launcher.control.json_files import ControlError
 
 _CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
 

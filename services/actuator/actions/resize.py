@@ -25,7 +25,7 @@ from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import GRANTED_FEWER, ActionResult
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 MANY_LOST = 3
 """As many executors may die at least; more of them if more were ordered."""

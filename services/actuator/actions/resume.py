@@ -11,7 +11,7 @@ from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
-from tidegate.launcher.control import HandoverOrder
+from tidegate.launcher.control.files import HandoverOrder
 
 
 def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutcome:

@@ -15,7 +15,7 @@ from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 
 def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: ActionResult) -> ActionOutcome:

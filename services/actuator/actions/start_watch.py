@@ -25,7 +25,7 @@ from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 from tidegate.events.result import CHECKPOINT_ELSEWHERE, FIRST_BATCH, CheckpointMark, QueryCommit
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 log = logging.getLogger(__name__)
 

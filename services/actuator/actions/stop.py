@@ -21,7 +21,7 @@ from services.actuator.task import ActionOutcome, Task
 from tidegate.events.command import CommandKind
 from tidegate.events.result import CHECKPOINT_ELSEWHERE, CheckpointMark
 from tidegate.events.wire import Scalar
-from tidegate.launcher.control import STOP_EXTENSION
+from tidegate.launcher.control.files import STOP_EXTENSION
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
 from tidegate.events.way import boundary_seconds
-from tidegate.launcher.control import HandoverOrder, Token
+from tidegate.launcher.control.files import HandoverOrder, Token
 
 
 def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutcome:

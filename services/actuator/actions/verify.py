@@ -16,7 +16,7 @@ from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Scalar
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 
 def verify(

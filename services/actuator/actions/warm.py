@@ -1,7 +1,7 @@
 """WARM: start a second driver next to the first one, and wait until it is warm. The first one is not touched.
 
 The second driver runs the script, waits for its executors, rehearses the queries and says that it is ready (see
-`tidegate/launcher/second.py`). It may not write before SWITCH names it. If it fails, it is ended, and the job goes on
+`tidegate/launcher/handover/`). It may not write before SWITCH names it. If it fails, it is ended, and the job goes on
 as it was. If the cluster has no room for both drivers, the job must be restarted instead.
 
 After a crash nobody knows whether the second driver was submitted; one that shows up is adopted, as SUBMIT does.
@@ -21,8 +21,8 @@ from services.actuator.drivers import JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.way import Way
-from tidegate.launcher.claims import Claims
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.claims import Claims
+from tidegate.launcher.control.files import Token
 
 log = logging.getLogger(__name__)
 

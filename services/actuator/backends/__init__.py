@@ -12,7 +12,7 @@ from typing import Protocol
 from tidegate import launcher
 from tidegate.events.job import JobSpec
 from tidegate.events.way import Way
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 NEVER = "100000d"
 """An idle timeout that does not pass; Spark counts it in nanoseconds, so it must not be much longer."""
@@ -202,7 +202,8 @@ class Backend(Protocol):
 def launcher_files() -> dict[str, str]:
     """Return the text of each file of the launcher, by its path below the folder that makes `tidegate` importable."""
     package = LAUNCHER.parent.parent
-    paths = [package / "__init__.py", *sorted(path for path in LAUNCHER.parent.iterdir() if path.is_file())]
+    sources = (path for path in LAUNCHER.parent.rglob("*") if path.suffix in {".py", ".java"})
+    paths = [package / "__init__.py", *sorted(sources)]
     return {f"tidegate/{path.relative_to(package)}": path.read_text(encoding="utf-8") for path in paths}
 
 

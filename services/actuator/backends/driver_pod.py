@@ -18,9 +18,16 @@ from typing import Any
 
 from services.actuator.backends import LAUNCHER, Submission, launcher_files
 from tidegate.events.job import Application, KubernetesPods
-from tidegate.launcher.config_map import JOB_LABEL, LABELS, object_name
-from tidegate.launcher.control import SUBMISSION_ID
-from tidegate.launcher.pods import APP_LABEL, NAME_LABEL, ROLE_LABEL, app_name_label, memory_mb, overhead_factor
+from tidegate.launcher.control.config_map import JOB_LABEL, LABELS, object_name
+from tidegate.launcher.control.files import SUBMISSION_ID
+from tidegate.launcher.kubernetes.pods import (
+    APP_LABEL,
+    NAME_LABEL,
+    ROLE_LABEL,
+    app_name_label,
+    memory_mb,
+    overhead_factor,
+)
 
 CONTAINER = "spark-kubernetes-driver"
 """As Spark names it; a template may change it under this name."""
@@ -29,8 +36,6 @@ _ADDRESS = "SPARK_DRIVER_BIND_ADDRESS"
 _LAUNCHER_DIR = "/opt/tidegate"
 LAUNCHER_AT = f"{_LAUNCHER_DIR}/tidegate/launcher/{LAUNCHER.name}"
 """Where the launcher is in a driver's pod."""
-_KEYS = {"tidegate/__init__.py": "tidegate.py"}
-"""Files whose key in the ConfigMap is not their name: two have the same."""
 
 
 def run_name(submission: Submission) -> str:
@@ -89,7 +94,7 @@ def driver_template(submission: Submission, submission_id: str) -> dict[str, Any
     }
     volumes = [
         *({"name": one.name, **_source(one.claim, one.host_path)} for one in pods.volumes),
-        {"name": "tidegate-launcher", "configMap": {"name": code["metadata"]["name"], "items": _items(code)}},
+        {"name": "tidegate-launcher", "configMap": {"name": code["metadata"]["name"], "items": _items()}},
     ]
     own = {"metadata": {"labels": run_labels(submission)}, "spec": {"containers": [container], "volumes": volumes}}
     made: dict[str, Any] = merged(pods.driver_template, own)
@@ -99,7 +104,7 @@ def driver_template(submission: Submission, submission_id: str) -> dict[str, Any
 @cache
 def launcher_code() -> dict[str, Any]:
     """Return the ConfigMap that holds the launcher's code."""
-    files = {_KEYS.get(path, path.rpartition("/")[2]): text for path, text in launcher_files().items()}
+    files = {_key(path): text for path, text in launcher_files().items()}
     digest = hashlib.sha256("\0".join(part for item in files.items() for part in item).encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",
@@ -123,10 +128,14 @@ def unexpanded(words: Iterable[str]) -> list[str]:
     return [word.replace("$", "$$") for word in words]
 
 
-def _items(code: Mapping[str, Any]) -> list[dict[str, str]]:
+def _items() -> list[dict[str, str]]:
     """Return where each file of the launcher is below the mount."""
-    inside = {name: f"tidegate/launcher/{name}" for name in code["data"]} | {key: path for path, key in _KEYS.items()}
-    return [{"key": name, "path": path} for name, path in inside.items()]
+    return [{"key": _key(path), "path": path} for path in launcher_files()]
+
+
+def _key(path: str) -> str:
+    """Return the key of a file in the ConfigMap; keys have no slash."""
+    return path.replace("/", ".")
 
 
 def pods_conf(app: Application, job_id: str) -> dict[str, str]:

@@ -31,10 +31,10 @@ from services.actuator.backends.spark_application import (
     trouble,
 )
 from tidegate.events.job import JobSpec
-from tidegate.launcher.config_map import JOB_LABEL
-from tidegate.launcher.control import Token
-from tidegate.launcher.kubernetes import NOT_FOUND, Api, ApiRefused, ApiUnreachable
-from tidegate.launcher.pods import (
+from tidegate.launcher.control.config_map import JOB_LABEL
+from tidegate.launcher.control.files import Token
+from tidegate.launcher.kubernetes.api import NOT_FOUND, Api, ApiRefused, ApiUnreachable
+from tidegate.launcher.kubernetes.pods import (
     APP_LABEL,
     OPERATED_LABEL,
     ROLE_LABEL,

@@ -20,7 +20,7 @@ from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, Driv
 from services.actuator.backends.spark_submit import environment, spark_submit
 from services.actuator.processes import command_line
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 _PYTHON = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 _SUBMIT = b"org.apache.spark.deploy.SparkSubmit"

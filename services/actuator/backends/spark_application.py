@@ -26,8 +26,8 @@ from services.actuator.backends.driver_pod import (
     run_name,
     unexpanded,
 )
-from tidegate.launcher.failure import last_errors
-from tidegate.launcher.pods import Object, name_of, overhead_factor
+from tidegate.launcher.kubernetes.pods import Object, name_of, overhead_factor
+from tidegate.launcher.reports.failure import last_errors
 
 _GROUP, _VERSION, _PLURAL = "sparkoperator.k8s.io", "v1beta2", "sparkapplications"
 _SPARK_VERSION = "4.2.0"

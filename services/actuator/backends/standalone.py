@@ -14,7 +14,7 @@ import httpx
 
 from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, BackendUnreachable, DriverState, Submission
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import Token
+from tidegate.launcher.control.files import Token
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
 _OVER = frozenset({"FINISHED", "KILLED", "FAILED", "ERROR"})

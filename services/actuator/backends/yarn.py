@@ -36,7 +36,7 @@ from services.actuator.backends import (
 )
 from services.actuator.backends.spark_submit import environment, spark_submit
 from tidegate.events.job import JobSpec
-from tidegate.launcher.control import SUBMISSION_ID, Token
+from tidegate.launcher.control.files import SUBMISSION_ID, Token
 from tidegate.remote.yarn import (
     LIVE,
     PENDING,

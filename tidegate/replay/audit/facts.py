@@ -29,7 +29,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
-from tidegate.launcher.control import REHEARSAL
+from tidegate.launcher.control.files import REHEARSAL
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of

@@ -1,0 +1,72 @@
+"""Keeps a script from noticing that its queries are held: they look active, and waiting for their end goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+
+from tidegate.launcher.handover.second_driver import SecondDriver
+from tidegate.launcher.handover.turn import Turn
+
+
+def patch_waits(turn: Turn, second: SecondDriver) -> None:
+    """Wrap what a script can learn about the end of its queries."""
+    _patch_query(turn)
+    _patch_manager(turn, second)
+
+
+def _patch_query(turn: Turn) -> None:
+    wait, stop, is_active = StreamingQuery.awaitTermination, StreamingQuery.stop, StreamingQuery.isActive.fget
+
+    def await_termination(query: Any, timeout: float | None = None) -> Any:
+        deadline = _deadline(timeout)
+        while True:
+            ended = wait(query, _seconds_to(deadline))
+            if ended is False or (not turn.holds(query) and not turn.renew(query)):
+                return ended
+            if not turn.wait_until_released(deadline):
+                return False
+            if turn.over:
+                return ended
+
+    def stop_query(query: Any) -> None:
+        turn.drop(query)
+        stop(query)
+
+    StreamingQuery.awaitTermination = await_termination
+    StreamingQuery.stop = stop_query
+    StreamingQuery.isActive = property(lambda query: turn.holds(query) or is_active(query))
+
+
+def _patch_manager(turn: Turn, second: SecondDriver) -> None:
+    wait, active = StreamingQueryManager.awaitAnyTermination, StreamingQueryManager.active.fget
+
+    def await_any_termination(manager: Any, timeout: float | None = None) -> Any:
+        second.wait()
+        deadline = _deadline(timeout)
+        while True:
+            resumed = turn.resumed
+            ended = wait(manager, _seconds_to(deadline))
+            if ended is False or (not turn.holding and turn.resumed == resumed):
+                return ended
+            if not turn.wait_until_released(deadline):
+                return False
+            if turn.over:
+                return ended
+
+    def active_queries(manager: Any) -> list[Any]:
+        second.wait_for_taken()
+        return [*active(manager), *turn.held()]
+
+    StreamingQueryManager.awaitAnyTermination = await_any_termination
+    StreamingQueryManager.active = property(active_queries)
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _seconds_to(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.001, deadline - time.monotonic())

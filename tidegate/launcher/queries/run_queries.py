@@ -1,0 +1,53 @@
+"""The queries of a run: those that its program has started, until they are seen to have ended."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tidegate.launcher.control.files import utc_now
+from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.reports.progress import is_idle
+
+
+class RunQueries:
+    """The queries of a run, and what it reports of their state. May be used by several threads."""
+
+    def __init__(self, run: DriverRun) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._queries: list[Any] = []
+
+    def add(self, query: Any) -> None:
+        """Add a query that has started."""
+        with self._lock:
+            self._queries.append(query)
+
+    def known(self) -> list[Any]:
+        """Return the queries that have not been seen to end."""
+        with self._lock:
+            return list(self._queries)
+
+    def running(self) -> list[Any]:
+        """Return the queries that run."""
+        return [query for query in self.known() if query.isActive]
+
+    def report_idle(self) -> None:
+        """Report once that all queries are idle: without data, no batch will show that this run works."""
+        if self._run.get("idle_at") is None and self._all_idle():
+            self._run.report(idle_at=utc_now())
+
+    def _all_idle(self) -> bool:
+        """Whether there are queries, none has failed, and all that run wait for data or for their next trigger."""
+        queries = self.known()
+        return bool(queries) and self._run.get("error") is None and all(is_idle(query) for query in queries)
+
+    def report_failures(self) -> None:
+        """Report why queries have ended that have failed, and forget all that have ended."""
+        ended = [query for query in self.known() if not query.isActive]
+        for query in ended:
+            failure = query.exception()
+            if failure is not None:
+                self._run.report_failure(str(failure))
+        with self._lock:
+            self._queries = [query for query in self._queries if query not in ended]
