@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Collection, Mapping
 from math import inf
-from typing import Any
+from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tidegate.runtime.consumer import Partition, answer_of, leaders_offsets
 from tidegate.runtime.settings import KafkaConnection
 
 log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked", str, Partition)
+T = TypeVar("T")
 
 TopicOffsets = Mapping[str, tuple[int | None, ...]]
 """Topic to an offset of each partition; None for an unreadable partition. Topics that do not exist, or that the broker
@@ -93,49 +96,36 @@ class KafkaOffsets:
         spec: OffsetSpec,
         timeout_seconds: float,
         level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[tuple[str, int], int]:
+    ) -> dict[Partition, int]:
         """Return the offsets of partitions whose leaders answer in time."""
-        if not asked:
-            return {}
-        futures = self._admin.list_offsets(
-            dict.fromkeys(asked, spec),
-            isolation_level=level,
-            request_timeout=max(0.1, timeout_seconds),
-        )
-        answers = self._results(futures.items())
-        return {(partition.topic, partition.partition): result.offset for partition, result in answers}
+        seconds = max(0.1, timeout_seconds)
+        return self._answered(leaders_offsets(self._admin, asked, spec, timeout_seconds=seconds, level=level))
 
     def _partitions(self, topics: list[str]) -> dict[str, dict[int, bool]]:
         """Return for each existing topic which partitions have a leader; only a leader knows the end offset."""
-        futures = self._admin.describe_topics(TopicCollection(topics), request_timeout=self._timeout)
+        requests = self._admin.describe_topics(TopicCollection(topics), request_timeout=self._timeout)
+        answers = {topic: answer_of(request, self._timeout + 1) for topic, request in requests.items()}
         return {
             topic: {partition.id: partition.leader is not None for partition in description.partitions}
-            for topic, description in self._results(futures.items())
+            for topic, description in self._answered(answers).items()
         }
 
-    def _results(self, futures: Iterable[tuple[Any, Future[Any]]]) -> Iterable[tuple[Any, Any]]:
+    def _answered(self, answers: Mapping[Asked, T | KafkaError]) -> dict[Asked, T]:
         """Return the answers; log topics without an answer once; raise an error if nothing at all was answered."""
-        answers: list[tuple[Any, Any]] = []
+        found: dict[Asked, T] = {}
         answered: set[str] = set()
         errors: dict[str, KafkaError] = {}
-        for asked, future in futures:
-            name = asked if isinstance(asked, str) else f"{asked.topic} (partitions)"
-            try:
-                answers.append((asked, _told(future.result(timeout=self._timeout + 1))))
+        for asked, answer in answers.items():
+            name = asked if isinstance(asked, str) else f"{asked[0]} (partitions)"
+            if isinstance(answer, KafkaError):
+                errors[name] = answer
+            else:
+                found[asked] = answer
                 answered.add(name)
-            except KafkaException as error:
-                errors[name] = error.args[0]
         for name in errors.keys() - self._complained:
             log.warning("no offsets of topic %s: %s", name, errors[name].str())
         self._complained = (self._complained - answered) | errors.keys()
         real = [error for error in errors.values() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART]
-        if real and not answers:
+        if real and not found:
             raise KafkaException(real[0])
-        return answers
-
-
-def _told(answer: Any) -> Any:
-    """Return an answer unless it has an offset below 0: so librdkafka tells of a leader that was too late."""
-    if getattr(answer, "offset", 0) < 0:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    return answer
+        return found

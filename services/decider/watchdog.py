@@ -13,16 +13,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from services.decider.settings import DeciderSettings
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.consumer import Partition, all_told, leaders_offsets
 from tidegate.runtime.producer import said
 
 log = logging.getLogger(__name__)
-
-Partition = tuple[str, int]
 
 
 class StallDetector:
@@ -102,9 +101,4 @@ class Watchdog:
         return committed, ends
 
     def _offsets(self, asked: list[TopicPartition], spec: OffsetSpec) -> dict[Partition, int]:
-        """Return an offset of each partition; raise `KafkaException` if the leader of one does not tell it."""
-        answers = self._admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=10)
-        found = {(p.topic, p.partition): answer.result(timeout=20).offset for p, answer in answers.items()}
-        if min(found.values()) < 0:  # so librdkafka tells of a leader that was too late
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a leader did not answer in time"))
-        return found
+        return all_told(leaders_offsets(self._admin, asked, spec, timeout_seconds=10.0))

@@ -1,13 +1,18 @@
-"""Reading a topic to its end: how long is too long."""
+"""Reading a topic to its end: how long is too long, and what counts as an end."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
 
 from tidegate.runtime import consumer
-from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.consumer import TopicReader, offset_ranges
+from tidegate.runtime.settings import ServiceSettings
 
 
 class _Clock:
@@ -49,3 +54,25 @@ def test_a_topic_whose_end_does_not_come_is_given_up(monkeypatch: pytest.MonkeyP
     reader = _reader(monkeypatch, [1, *[None] * 100], 5.0)
     with pytest.raises(TimeoutError, match=r"\('results', 0\).*nothing came for 60 s"):
         list(reader.read_to_end(60.0))
+
+
+class _LateLeader:
+    """A cluster in which the leader of partition 1 is too late: librdkafka then tells the offset -1001."""
+
+    def list_topics(self, name: str, **_: float) -> Any:
+        """Return two partitions."""
+        return SimpleNamespace(topics={name: SimpleNamespace(error=None, partitions={0: None, 1: None})})
+
+    def list_offsets(self, asked: Mapping[TopicPartition, Any], **_: Any) -> Mapping[TopicPartition, Future[Any]]:
+        """Return an offset for each partition."""
+        requests = {partition: Future[Any]() for partition in asked}
+        for partition, request in requests.items():
+            request.set_result(SimpleNamespace(offset=-1001 if partition.partition else 7))
+        return requests
+
+
+def test_a_leader_that_is_late_is_no_empty_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a recording or an archive reads up to would be before the beginning, and nobody would notice."""
+    monkeypatch.setattr(consumer, "AdminClient", lambda _settings: _LateLeader())
+    with pytest.raises(KafkaException, match="a leader did not answer in time"):
+        offset_ranges(ServiceSettings(), ["tidegate.results"])

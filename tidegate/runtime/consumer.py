@@ -7,12 +7,22 @@ offset, and only the caller stores offsets.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from operator import methodcaller
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.events.envelope import Headers
@@ -21,6 +31,8 @@ from tidegate.runtime.poll import retry
 from tidegate.runtime.settings import ServiceSettings
 
 T = TypeVar("T")
+Partition = tuple[str, int]
+"""A topic's name and the number of a partition."""
 
 
 def group_consumer(settings: ServiceSettings, group: str, **overrides: Any) -> Consumer:
@@ -178,10 +190,51 @@ class TopicReader:
         self._consumer.close()
 
 
-def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+def answer_of(request: Future[T], timeout_seconds: float) -> T | KafkaError:
+    """Return the answer to a request of an `AdminClient`, or the error."""
+    try:
+        return request.result(timeout=timeout_seconds)
+    except KafkaException as error:
+        return cast("KafkaError", error.args[0])
+
+
+def leaders_offsets(
+    admin: AdminClient,
+    partitions: Iterable[TopicPartition],
+    spec: OffsetSpec,
+    *,
+    timeout_seconds: float,
+    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[Partition, int | KafkaError]:
+    """Ask the leader of each partition for an offset; return it, or why the leader does not tell it."""
+
+    def told(request: Future[Any]) -> int | KafkaError:
+        answer = answer_of(request, timeout_seconds + 1.0)
+        if isinstance(answer, KafkaError):
+            return answer
+        if answer.offset < 0:  # so librdkafka tells of a leader that was too late
+            return KafkaError(KafkaError._TIMED_OUT, "a leader did not answer in time")
+        return int(answer.offset)
+
+    asked = dict.fromkeys(partitions, spec)
+    if not asked:
+        return {}
+    requests = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_seconds)
+    return {(p.topic, p.partition): told(request) for p, request in requests.items()}
+
+
+def all_told(offsets: Mapping[Partition, int | KafkaError]) -> dict[Partition, int]:
+    """Return the leaders' offsets; raise `KafkaException` if one is missing."""
+    for offset in offsets.values():
+        if isinstance(offset, KafkaError):
+            raise KafkaException(offset)
+    return cast("dict[Partition, int]", offsets)
+
+
+def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[Partition, tuple[int, int]]:
     """Return the first offset and the end of each partition of these topics, by full topic name and partition.
 
-    Waits while a new partition has no leader yet. Raises `KafkaException` if a topic cannot be read.
+    Waits while a new partition has no leader yet. Raises `KafkaException` if a topic is unreadable or a leader late.
     """
     admin, partitions = AdminClient(settings.kafka()), []
     for name in topics:
@@ -190,14 +243,11 @@ def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[tupl
             raise KafkaException(found.error)
         partitions += [TopicPartition(name, number) for number in sorted(found.partitions)]
 
-    def asked(spec: OffsetSpec) -> dict[tuple[str, int], int]:
-        answers = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=30)
-        return {(p.topic, p.partition): answer.result(timeout=30).offset for p, answer in answers.items()}
+    def asked(spec: OffsetSpec) -> dict[Partition, int]:
+        return all_told(leaders_offsets(admin, partitions, spec, timeout_seconds=30.0))
 
-    def both() -> dict[tuple[str, int], tuple[int, int]]:
+    def both() -> dict[Partition, tuple[int, int]]:
         first, end = asked(OffsetSpec.earliest()), asked(OffsetSpec.latest())
         return {place: (first[place], end[place]) for place in first}
 
-    if not partitions:
-        return {}
     return _once_led(both, timeout_seconds=60.0, every=0.2)
