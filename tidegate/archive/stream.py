@@ -7,7 +7,6 @@ runs, and is new for every run: there is one truth, not two that may differ afte
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from tidegate.archive.manifest import ArchivedAlready, Gap, Manifest
 from tidegate.archive.read import location
 from tidegate.events.topics import TOPICS
 from tidegate.interrupts import check, uninterrupted
-from tidegate.runtime.consumer import offset_ranges
+from tidegate.runtime.consumer import offset_ranges, spark_offsets
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import check_topics
 
@@ -98,7 +97,7 @@ def archive(
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", settings.bootstrap_servers)
             .option("subscribe", ",".join(topic.named(settings.topic_prefix) for topic in TOPICS))
-            .option("startingOffsets", json.dumps(_starts(settings, manifest)))
+            .option("startingOffsets", _starts(settings, manifest))
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "false")  # we find gaps ourselves and name them, instead of stopping for ever
             .option("maxOffsetsPerTrigger", str(batch_records))
@@ -199,12 +198,10 @@ def _without_dropped(settings: ServiceSettings, folder: Path) -> Manifest:
     return store.change(folder, changed, now)
 
 
-def _starts(settings: ServiceSettings, manifest: Manifest) -> dict[str, dict[str, int]]:
+def _starts(settings: ServiceSettings, manifest: Manifest) -> str:
     """Return Spark's starting offsets: each partition's position."""
-    starts: dict[str, dict[str, int]] = {}
-    for topic, partition, start, _, _ in _partitions(settings, manifest):
-        starts.setdefault(settings.topic_prefix + topic, {})[str(partition)] = start
-    return starts
+    found = _partitions(settings, manifest)
+    return spark_offsets({(settings.topic_prefix + topic, partition): start for topic, partition, start, *_ in found})
 
 
 def _partitions(settings: ServiceSettings, manifest: Manifest) -> Sequence[tuple[str, int, int, int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +22,7 @@ from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdic
 from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
 from tidegate.replay.ranges import ranges_now
+from tidegate.runtime.consumer import spark_offsets
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.terminal import stdout, table
 
@@ -117,10 +117,7 @@ def ends_now(settings: ServiceSettings) -> str:
     Spark itself would read each partition to its end at another time. While the services run, an event that is read
     late would then have no cause among those that were read early.
     """
-    ends: dict[str, dict[str, int]] = {}
-    for (topic, partition), (_, end) in ranges_now(settings).items():
-        ends.setdefault(topic, {})[str(partition)] = end
-    return json.dumps(ends)
+    return spark_offsets({place: end for place, (_, end) in ranges_now(settings).items()})
 
 
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:

@@ -6,6 +6,7 @@ offset, and only the caller stores offsets.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -251,3 +252,11 @@ def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[Part
         return {place: (first[place], end[place]) for place in first}
 
     return _once_led(both, timeout_seconds=60.0, every=0.2)
+
+
+def spark_offsets(offsets: Mapping[Partition, int]) -> str:
+    """Return offsets as Spark's Kafka source takes them, as `startingOffsets` or `endingOffsets`."""
+    by_topic: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        by_topic.setdefault(topic, {})[partition] = offset
+    return json.dumps(by_topic)
