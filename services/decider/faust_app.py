@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.settings import DeciderSettings
-from tidegate.runtime.topics import TopicsDoNotFit, check_topics, create_topics, in_sync, partition_counts
+from tidegate.runtime.topics import TopicsDoNotFit, create_topics, in_sync, partition_counts, pipeline_partitions
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 METADATA_MS = 5000
@@ -115,9 +115,9 @@ def prepare_topics(settings: DeciderSettings) -> int:
     Raises `TopicsDoNotFit` if the changelog has another number: a pipeline's state must be on the partition of its
     snapshots.
     """
-    partitions = check_topics(settings)
     admin = AdminClient(settings.kafka())
-    found = partition_counts(admin).get(settings.changelog)
+    counts = partition_counts(admin)
+    partitions, found = pipeline_partitions(settings, counts), counts.get(settings.changelog)
     if found is None:  # to ask for it each time would need Kafka's controller, which may be away while brokers serve
         changelog = NewTopic(
             settings.changelog,

@@ -217,7 +217,6 @@ class NoController:
 def test_a_decider_starts_while_kafka_has_no_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the controller creates a topic, but all topics are there, and the brokers serve without it."""
     monkeypatch.setattr("services.decider.faust_app.AdminClient", NoController)
-    monkeypatch.setattr("tidegate.runtime.topics.AdminClient", NoController)
     assert prepare_topics(DeciderSettings()) == 2
 
 

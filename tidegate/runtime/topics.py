@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
@@ -92,11 +92,15 @@ def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
 
 
 def check_topics(settings: ServiceSettings) -> int:
-    """Return the number of partitions of the pipeline topics; raise `TopicsDoNotFit` if they differ or are missing.
+    """Return the number of partitions of the pipeline topics; raise `TopicsDoNotFit` if they differ or are missing."""
+    return pipeline_partitions(settings, partition_counts(AdminClient(settings.kafka())))
+
+
+def pipeline_partitions(settings: ServiceSettings, found: Mapping[str, int]) -> int:
+    """Return the number of partitions of the pipeline topics among those that were found, as `check_topics` does.
 
     One worker can handle a pipeline in order only if its key is on the same partition of every topic.
     """
-    found = partition_counts(AdminClient(settings.kafka()))
     names = [topic.named(settings.topic_prefix) for topic in TOPICS]
     missing = [name for name in names if name not in found]
     if missing:
