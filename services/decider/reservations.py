@@ -101,18 +101,9 @@ class RedisReservations:
 
     async def reserve(self, hold: Hold, free: int | None) -> Answer:
         """Take a hold completely or not at all; `free` is the pool's measured free slots, None if unknown."""
+        keys, whole = self._keys(hold.job_id, hold.pool_id), json.dumps(asdict(hold))
         try:
-            (answer,) = await self._run(
-                "reserve",
-                self._keys(hold.job_id, hold.pool_id),
-                self._now(),
-                hold.job_id,
-                hold.decision_id,
-                repr(hold.cooldown_until),
-                hold.slots,
-                repr(hold.slots_until),
-                -1 if free is None else free,
-            )
+            (answer,) = await self._run("reserve", keys, self._now(), whole, -1 if free is None else free)
         except RedisUnreachable:
             return Answer.NOT_NOW
         return Answer.NOT_NOW if answer == "rebuilding" else Answer(answer)

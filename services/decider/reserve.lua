@@ -1,10 +1,10 @@
 -- Takes a hold completely or not at all. The same decision gets the same answer again.
 -- KEYS: cooldown, pool, marker.
--- ARGV: now, job, decision, cooldown until (0: none), slots, slots until (0: none), free slots of the pool (-1: unknown).
+-- ARGV: now, hold as a JSON object, free slots of the pool (-1: unknown).
 -- Returns {'taken' | 'cooldown' | 'pool' | 'rebuilding'}.
-local now, job, decision = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local cooldown_until, slots, slots_until = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local free = tonumber(ARGV[7])
+local now, hold, free = tonumber(ARGV[1]), cjson.decode(ARGV[2]), tonumber(ARGV[3])
+local job, decision = hold.job_id, hold.decision_id
+local cooldown_until, slots, slots_until = hold.cooldown_until, hold.slots, hold.slots_until
 if redis.call('EXISTS', KEYS[3]) == 0 then return {REBUILDING} end
 local cooldown = cooldown_at(KEYS[1])
 local fine, own, others = pool_at(KEYS[2], job, now)
