@@ -1,7 +1,8 @@
 """Inside a Spark driver: runs a user's unchanged script or main class, fences it, and stops it at a batch boundary.
 
 It needs only the standard library and pyspark. Spark finds it by its path, and a driver gets nothing but these files.
-Imports go down this list, `control` and `spark` apart; what actuator and collector use needs no pyspark:
+Imports go down this list, and not from `control` to `spark` or back. The services need `control`, `kubernetes` and
+`reports.failure`, which do without pyspark:
 
     main         the command line
     programs     the user's script or main class
