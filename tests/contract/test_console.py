@@ -282,6 +282,25 @@ def test_a_wrong_form_changes_nothing(
     assert says in answer.text
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("multipart/form-data; boundary=x; charset=punycode", "b-" + 30_000 * "a", 415),
+        ("multipart/form-data; boundary=x; charset=unicode_escape", r"\ud800", 415),
+        ("application/x-www-form-urlencoded", 2_000_000 * "a", 413),
+    ],
+)
+@pytest.mark.parametrize("path", ["/sign-in", "/jobs/rates/change"])
+def test_whoever_has_not_signed_in_cannot_keep_the_console_busy(
+    topics: SimulatedTopics, path: str, kind: str, body: str, status: int
+) -> None:
+    """A form that our pages do not send, or that is too large, is refused before it is decoded."""
+    field = f'--x\r\nContent-Disposition: form-data; name="token"\r\n\r\n{body}\r\n--x--\r\n'
+    content = field if status == 415 else f"token={body}"
+    answer = client(topics).post(path, content=content, headers={"content-type": kind})
+    assert answer.status_code == status
+
+
 def test_without_a_token_nothing_changes(topics: SimulatedTopics) -> None:
     """A request without a session is refused, and so is a guessed token."""
     sent = {"action": "pause", "reason": "test", "form": ""}

@@ -26,6 +26,7 @@ from starlette.templating import Jinja2Templates
 from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.console.access import ANYBODY, Access, Forbidden
 from tidegate.console.changes import asked_version
+from tidegate.console.forms import form_of
 from tidegate.console.headers import SafeHeaders
 from tidegate.console.numbers import whole_number
 from tidegate.console.pages import decision_page, fleet_page, job_page, pools_page, what_if_page
@@ -151,12 +152,12 @@ class Console:
 
     async def change(self, request: Request) -> Response:
         """Pause, resume or scale a job: publish the next version of its spec."""
-        form = await request.form()
-        person = self._access.operator(request, str(form.get("form", "")))
+        form = await form_of(request)
+        person = self._access.operator(request, form.get("form", ""))
         with self._topics.reading() as fleet:
             spec = self._job(fleet, request).spec
         try:
-            new, done = asked_version(spec, {name: str(value) for name, value in form.items()}, person, self._clock())
+            new, done = asked_version(spec, form, person, self._clock())
         except ValueError as error:
             raise HTTPException(422, _problem(error)) from None
         await run_in_threadpool(self._topics.publish, new)
@@ -174,9 +175,9 @@ class Console:
         """Trade a token for a session."""
         problem = ""
         if request.method == "POST":
-            form = await request.form()
+            form = await form_of(request)
             try:
-                self._access.sign_in(request, str(form.get("token", "")))
+                self._access.sign_in(request, form.get("token", ""))
             except Forbidden as error:
                 await asyncio.sleep(0.5)  # guessing takes time
                 problem = str(error)
