@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
@@ -35,12 +36,28 @@ STYLES: dict[str, str] = {
 }
 
 
+_CONTROL = {*range(0x20), *range(0x7F, 0xA0)} - {ord("\t"), ord("\n")}
+_DIRECTION = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+_OBEYED = dict.fromkeys(_CONTROL | _DIRECTION)
+"""Characters that a terminal obeys instead of showing them: those of control, and those that turn round a text."""
+
+
+def harmless(text: str) -> str:
+    """Return a text without what a terminal obeys: anyone's exception or reason may be in it."""
+    return text if text.isprintable() else text.translate(_OBEYED)
+
+
 class PipingConsole(Console):
     """A console that leaves a closed pipe to the command, which ends with success: Rich itself would exit with 1."""
 
     @override
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+    @override
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(harmless(segment.text), segment.style)
 
 
 def stdout() -> Console:

@@ -54,6 +54,20 @@ def said(made: TopApp, name: str) -> str:
     return str(made.screen.query_one(name, Static).render())
 
 
+def test_a_sentence_cannot_steer_the_terminal() -> None:
+    """A forged decision shows no more than letters, in the table and among the reasons."""
+    topics = fleet_of(1)
+    forged = {"sentence": "all \x1b]0;fine\x07\u202e"}
+    topics.fleet.take(decision(spec(0), datetime.now(UTC) + timedelta(seconds=1)).model_copy(update=forged))
+
+    async def steps(made: TopApp, pilot: Pilot[None]) -> None:
+        assert shown(made, 0)[-1] == "all ]0;fine"
+        await pilot.press("enter")
+        assert said(made, "#reasons").replace("\n", "").isprintable()
+
+    play(topics, steps)
+
+
 def test_jobs_that_need_an_operator_come_first_and_states_are_words() -> None:
     """A late job is on top, with a symbol and a word for its state, its figures, and the reason."""
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from tidegate.fleet.explain import explain
 from tidegate.fleet.fleet import Fleet, LiveFleet
 from tidegate.fleet.rows import FleetRow, badge_of, counted, ranked, row_of
-from tidegate.terminal import age, size
+from tidegate.terminal import age, harmless, size
 
 REFRESH_SECONDS = 0.5
 COLUMNS = ("state", "job", "slots", "delay", "lag", "arrival/s", "capacity/s", "mode", "why")
@@ -59,7 +59,7 @@ class Reasons(Screen[None]):
                 silent = badge_of(job, datetime.now(UTC)).word == "silent"
                 old = [f"SILENT: the last decision was {age(job.decision.decided_at)}.", ""] if silent else []
                 text = "\n".join([*old, *explain(job.decision, results)])
-        self._text.update(text)
+        self._text.update(harmless(text))
 
 
 class TopApp(App[None]):
@@ -186,4 +186,4 @@ def cells_of(row: FleetRow) -> tuple[Text, ...]:
     state = Text(f"{row.badge.symbol} {row.badge.word}", style=TONES[row.badge.tone])
     figures = (row.slots, row.delay, row.lag, row.arrival, row.capacity)
     right = [Text(text, justify="right") for text in figures]
-    return state, Text(row.job_id, style="bold"), *right, Text(row.mode), Text(row.why)
+    return state, Text(row.job_id, style="bold"), *right, Text(row.mode), Text(harmless(row.why))
