@@ -22,7 +22,7 @@ from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Observed, RedisView, Status
 from tidegate.events.envelope import decode, value_of
-from tidegate.events.job import JobSpec, ManualScale, Mode
+from tidegate.events.job import LONGEST_SECONDS, JobSpec, ManualScale, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.way import Way
@@ -531,10 +531,11 @@ def test_what_is_missing_never_scales_down(part: Part) -> None:
     assert all(d.final_parallelism == 4 and d.command is None for d in decisions)
 
 
-def test_the_command_expires_after_the_specs_time() -> None:
-    """A command is void after the spec's time to live, counted from the decision."""
-    spec = job(command_ttl_seconds=45.0)
+@pytest.mark.parametrize("seconds", [45.0, LONGEST_SECONDS])
+def test_the_command_expires_after_the_specs_time(seconds: float) -> None:
+    """A command is void after the spec's time to live, counted from the decision; the longest one is a date, too."""
+    spec = job(command_ttl_seconds=seconds)
     _, ordered = ordered_state(spec)
     assert ordered.command is not None
-    assert ordered.command.expires_at - ordered.command.issued_at == timedelta(seconds=45)
+    assert ordered.command.expires_at - ordered.command.issued_at == timedelta(seconds=seconds)
     assert ordered.command.epoch == ordered.sequence

@@ -205,6 +205,15 @@ BAD_JOBS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no source": ({"sources": []}, "sources: Tuple should have at least 1 item"),
     "a newline in a path": ({"application": {"script": "a\nb"}}, "application.script: String should match"),
+    **{
+        f"{part}.{name} beyond the calendar": ({part: {name: 1e12}}, f"{part}.{name}: Value error, must be at most")
+        for part, name in (
+            ("scaling", "command_ttl_seconds"),
+            ("scaling", "lag_objective_seconds"),
+            ("application", "stop_deadline_seconds"),
+            ("application", "start_deadline_seconds"),
+        )
+    },
     "a path for a topic": ({"sources": ["../x"]}, "sources.0"),
     **{
         f"job id {name!r:.20}": ({"job_id": name, "pipeline_id": "orders"}, "job_id")

@@ -7,13 +7,24 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from tidegate.events.way import ALL_WAYS, WITHOUT_HANDOVER, Way
 from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire, identity
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
 
+LONGEST_SECONDS = 1e9
+"""Thirty years: a time that is added to any date of this millennium is a date, too."""
+
+
+def _in_the_calendar(seconds: float) -> float:
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"must be at most {LONGEST_SECONDS:g}")
+    return seconds
+
+
+Deadline = Annotated[float, Field(gt=0), AfterValidator(_in_the_calendar)]
 
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
 """A name of Kubernetes, as of a namespace."""
@@ -176,11 +187,11 @@ class Application(Wire):
     """The heap of an executor, in MiB; on Kubernetes at least 466."""
     driver_memory_mb: Annotated[int, Field(ge=450, le=1_048_576)] = 512
     """The heap of the driver, in MiB; on Kubernetes at least 466."""
-    stop_deadline_seconds: Annotated[float, Field(gt=0)] = 60.0
+    stop_deadline_seconds: Deadline = 60.0
     """How long a stop may wait for a batch boundary before the driver is killed; half as long again if the running
     batch is nearly done. A handover waits as long before it is given up, and ten minutes if the spec allows nothing
     else and the job has one query."""
-    start_deadline_seconds: Annotated[float, Field(gt=0)] = 180.0
+    start_deadline_seconds: Deadline = 180.0
     """How long a new run may go without progress, such as a finished task, before it is rolled back."""
 
     @field_validator("rescale")
@@ -344,7 +355,7 @@ class Scaling(Wire):
     """The most task slots that the job may have."""
     initial_parallelism: Parallelism | None = None
     """Size of the first start. When absent, the minimum, or one executor where that is 0."""
-    lag_objective_seconds: Annotated[float, Field(gt=0)] = 60.0
+    lag_objective_seconds: Deadline = 60.0
     """No record should wait longer than this until it is committed."""
     prices: Tariff | None = None
     """What slots and late records cost. The policy derives its prices from it, unless `policy_options` set them. When
@@ -353,7 +364,7 @@ class Scaling(Wire):
     """What similar jobs have shown; `tidegate apply --prior-from JOB` fills it in."""
     interactive: bool = False
     """True: the policy does not change the size; `tidegate scale` and autoscalers of Kubernetes do."""
-    command_ttl_seconds: Annotated[float, Field(gt=0)] = 120.0
+    command_ttl_seconds: Deadline = 120.0
     """A command that no actuator has started after this time is refused."""
 
     @model_validator(mode="after")
