@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,24 @@ def test_rolled_files_are_one_stream(tmp_path: Path) -> None:
     seen += drain(log)
     assert seen == lines
     assert log.caught_up()
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\n"], ids=["one endless line", "nothing but lines"])
+def test_a_small_file_cannot_unpack_to_more_than_there_is_memory(tmp_path: Path, byte: bytes) -> None:
+    """What no event log unpacks to is not unpacked: a job's own log must not end the collector of all jobs."""
+    file = tmp_path / "app-1.zstd"
+    with file.open("wb") as out, zstandard.ZstdCompressor().stream_writer(out) as into:
+        for _ in range(512):
+            into.write(byte * (1 << 20))
+    log = ApplicationLog(file)
+    tracemalloc.start()
+    with pytest.raises(UnreadableLog, match="is no event log"):
+        deque(log.lines(ALL), maxlen=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000_000
+    with pytest.raises(UnreadableLog, match="is no event log"):
+        deque(log.lines(ALL), maxlen=0)
 
 
 def test_a_limit_stops_in_the_middle(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 import zstandard
 
@@ -25,6 +26,12 @@ ROLLING_PREFIX = "eventlog_v2_"
 IN_PROGRESS = ".inprogress"
 MAX_LINE = 64 * 1024 * 1024
 """A longer line is not an event; it is dropped instead of kept in memory."""
+
+MAX_RATIO = 1000
+"""To how many bytes a stored one may be unpacked, `MAX_LINE` aside. Spark's logs come to some twenty."""
+_STORED_STEP = 256
+"""Bytes as stored that are unpacked at once: a zstd block of four bytes can become 128 KiB."""
+_UNPACKED_STEP = 1 << 20
 
 _CODECS = (".lz4", ".lzf", ".snappy")
 _ROLLED = re.compile(r"^events_(\d+)_(.+?)(\.compact)?$")
@@ -65,6 +72,7 @@ class FileTail:
         self._zstd = ".zstd" in PurePosixPath(path.name).suffixes
         self._context: zstandard.ZstdDecompressor | None = None
         self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._unpacked_bytes = 0
 
     def lines(self, limit_bytes: int) -> Iterator[bytes]:
         """Yield the complete lines among the next `limit_bytes` bytes, as stored.
@@ -81,7 +89,8 @@ class FileTail:
                 self.modified_at = time.time() if known_since else self.path.stat().st_mtime
             self.offset += len(raw)
             left -= len(raw)
-            yield from self._split(self._unpacked(raw) if self._zstd else raw)
+            for data in self._unpacked(raw) if self._zstd else (raw,):
+                yield from self._split(data)
         self.at_end = left > 0
         if self._frame is None:
             # Spark's flushes mostly end between frames: keep nothing there, it would be 150 kB per job
@@ -99,25 +108,38 @@ class FileTail:
             self.modified_at = now if self._written_at is not None else max(self.modified_at, min(written_at, now))
             self._written_at = written_at
         if size < self.offset:
-            self._damage = f"{self.path}: shrank to {size} bytes after {self.offset} had been read"
-            raise UnreadableLog(self._damage)
+            self._give_up(f"shrank to {size} bytes after {self.offset} had been read")
         return size > self.offset
 
-    def _unpacked(self, raw: bytes) -> bytes:
-        """Return what can be unpacked so far. Frames may be cut off anywhere, and closed at each flush or never."""
-        unpacked = []
-        while raw:
-            if self._frame is None:
-                self._context = self._context or zstandard.ZstdDecompressor()
-                self._frame = self._context.decompressobj()
-            try:
-                unpacked.append(self._frame.decompress(raw))
-            except zstandard.ZstdError as error:
-                self._damage = f"{self.path}: damaged before byte {self.offset}: {error}"
-                raise UnreadableLog(self._damage) from None
-            raw = self._frame.unused_data if self._frame.eof else b""
-            self._frame = None if self._frame.eof else self._frame
-        return b"".join(unpacked)
+    def _unpacked(self, raw: bytes) -> Iterator[bytes]:
+        """Yield what can be unpacked so far. Frames may be cut off anywhere, and closed at each flush or never."""
+        unpacked = bytearray()
+        for start in range(0, len(raw), _STORED_STEP):
+            step = raw[start : start + _STORED_STEP]
+            while step:
+                if self._frame is None:
+                    self._context = self._context or zstandard.ZstdDecompressor()
+                    self._frame = self._context.decompressobj()
+                try:
+                    unpacked += self._frame.decompress(step)
+                except zstandard.ZstdError as error:
+                    self._give_up(f"damaged before byte {self.offset}: {error}")
+                step = self._frame.unused_data if self._frame.eof else b""
+                self._frame = None if self._frame.eof else self._frame
+            if len(unpacked) > _UNPACKED_STEP:
+                yield self._counted(bytes(unpacked))
+                unpacked.clear()
+        yield self._counted(bytes(unpacked))
+
+    def _counted(self, unpacked: bytes) -> bytes:
+        self._unpacked_bytes += len(unpacked)
+        if self._unpacked_bytes > MAX_LINE + MAX_RATIO * self.offset:
+            self._give_up(f"is no event log: its first {self.offset} bytes unpack to {self._unpacked_bytes}")
+        return unpacked
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._damage = f"{self.path}: {why}"
+        raise UnreadableLog(self._damage) from None
 
     def _split(self, data: bytes) -> list[bytes]:
         first, newline, _ = data.partition(b"\n")
