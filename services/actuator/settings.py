@@ -23,4 +23,4 @@ class ActuatorSettings(RedisSettings):
     """How long shutdown waits for actions in progress to reach a point where they can be left."""
     driver_log_dir: Path | None = None
     """Where the `local` backend writes the logs of its drivers, and the `yarn` backend keeps the launcher's archive; by
-    default the system's temporary folder."""
+    default the system's temporary folder, and a new one in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -70,6 +71,21 @@ def test_the_archive_has_the_launcher(tmp_path: Path) -> None:
     command = [sys.executable, str(archive.with_suffix(".py")), "--help"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert "Runs a streaming program under Tidegate" in ran.stdout
+
+
+def test_a_launcher_that_somebody_else_has_left_is_not_used(
+    cluster: YarnCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary folder is everybody's, and the archive's name is known: what lies there is not run."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    planted = launcher_code(tmp_path)
+    planted.with_suffix(".py").write_text("print('planted')\n")
+    backend = Yarn(None, cluster.manager.client)
+    backend.submit(Submission(cluster.spec, Token(7, 2), 2))
+    (app,) = cluster.backend.applications(cluster.spec)
+    script = next(word for word in (cluster._apps / app).read_text().splitlines() if word.endswith(".py"))
+    assert Path(script).parent != tmp_path
+    assert Path(script).parent.stat().st_mode & 0o077 == 0
 
 
 def test_a_driver_that_waits_for_its_container_says_why(cluster: YarnCluster) -> None:

@@ -19,9 +19,10 @@ import json
 import os
 import subprocess
 import tempfile
+import weakref
 import zipfile
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,7 +73,7 @@ class Yarn:
     """The clusters of the specs' `rest_url`. Thread-safe."""
 
     def __init__(self, files: Path | None = None, manager: ResourceManager | None = None) -> None:
-        self._files = files or Path(tempfile.gettempdir())
+        self._files = files
         self._manager = manager or ResourceManager()
 
     def submit(self, submission: Submission) -> str:
@@ -80,7 +81,7 @@ class Yarn:
         spec, tag = submission.spec, _tag(submission)
         if self._of(spec, tag):
             return tag
-        code = launcher_code(self._files)
+        code = launcher_code(self._files or self._own_folder)
         words = submission.submit_args(
             spec.application.master,
             deploy_mode="cluster",
@@ -164,6 +165,13 @@ class Yarn:
     def close(self) -> None:
         """Close the connections."""
         self._manager.close()
+
+    @cached_property
+    def _own_folder(self) -> Path:
+        """Ours alone: in the temporary folder itself, anyone could leave a launcher before we do."""
+        folder = tempfile.TemporaryDirectory(prefix="tidegate-launcher-")
+        weakref.finalize(self, folder.cleanup)  # at the end of the process at the latest
+        return Path(folder.name)
 
     def _has_process(self, spec: JobSpec, app: Mapping[str, Any]) -> bool:
         """Return whether a node still runs the driver of an application that has ended to the ResourceManager."""
