@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -122,6 +123,20 @@ def test_a_replaced_file_stays_for_readers_and_goes_later(tmp_path: Path) -> Non
     store.sweep(folder, NOW + KEPT_FOR_READERS)
     assert not (folder / old).exists()
     assert store.load(folder).retired == ()
+
+
+@pytest.mark.parametrize("path", ["../kept.txt", "{}/kept.txt", "records/../../kept.txt"])
+def test_an_archive_deletes_only_its_own_files(tmp_path: Path, path: str) -> None:
+    """An archive that somebody else has made may name any file as one that nobody needs any more: it is refused."""
+    kept = tmp_path / "kept.txt"
+    kept.write_text("not the archive's")
+    folder = tmp_path / "archive"
+    made = store.load_or_create(folder, "t.").model_dump(mode="json")
+    made["retired"] = [{"path": path.format(tmp_path), "at": "2026-01-01T00:00:00Z"}]
+    (folder / store.MANIFEST).write_text(json.dumps(made))
+    with pytest.raises(store.BadArchive, match="outside of the archive"):
+        store.change(folder, lambda manifest: manifest, NOW)
+    assert kept.exists()
 
 
 def test_only_one_process_does_the_same_in_an_archive(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from tidegate.events.wire import Instant
 
@@ -42,6 +42,16 @@ class Why(StrEnum):
     GONE = "dropped by the broker before archiving came to it"
 
 
+def _inside(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"{path!r} is outside of the archive")
+    return path
+
+
+PathInside = Annotated[str, AfterValidator(_inside)]
+"""A file, relative to the archive's folder: it may be deleted later."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,8 +63,7 @@ class DataFile(_Part):
     """Without its prefix."""
     day: date
     """UTC day of the records' Kafka timestamps."""
-    path: str
-    """Relative to the archive's folder."""
+    path: PathInside
     records: int
     bytes: int
     spans: dict[int, Span]
@@ -79,7 +88,7 @@ class Gap(_Part):
 class Retired(_Part):
     """A file that is not in the archive any more, and is deleted once no reader needs it."""
 
-    path: str
+    path: PathInside
     at: Instant
 
 
