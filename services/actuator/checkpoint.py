@@ -21,7 +21,7 @@ _PACE_COMMITS = 20
 
 
 class CheckpointError(RuntimeError):
-    """The checkpoint cannot be read; the message names the file and what it holds."""
+    """The checkpoint cannot be read; the message names the file and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _query_id(path: Place) -> str | None:
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{file}: expected a JSON object with `id`, found {text[:80]!r}") from None
+        raise CheckpointError(f"{file}: expected a JSON object with `id`, found {len(text)} other characters") from None
 
 
 def _path_of(uri: str) -> str:

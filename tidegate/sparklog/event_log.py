@@ -146,7 +146,7 @@ class FileTail:
         if not newline:
             self.rest += data if not self._dropping else b""
             if len(self.rest) > MAX_LINE:
-                self.rest, self._dropping = self.rest[:100], True  # the start of the line appears in the error
+                self.rest, self._dropping = self.rest[:100], True  # its start counts as a broken line
             return []
         lines = data.split(b"\n")
         lines[0] = self.rest if self._dropping else self.rest + first

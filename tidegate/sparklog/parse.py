@@ -77,7 +77,7 @@ def _check_is_event(line: bytes) -> None:
     except (ValueError, TypeError):
         known = False
     if not known:
-        raise BrokenLine(f"not an event: {line[:60]!r}")
+        raise BrokenLine(f"not an event, but {len(line)} bytes")  # not quoted: a link may lead to a file with passwords
 
 
 def _millis(value: object) -> datetime:

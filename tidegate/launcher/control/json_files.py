@@ -1,4 +1,7 @@
-"""The control files as JSON objects. What is not as it should be is refused, with the file and what it holds."""
+"""The control files as JSON objects. What is not as it should be is refused, with the file.
+
+What the file holds is not quoted: the driver may have put a link there to a file that only the reader may read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tidegate.launcher.control.store import Store
 
 
 class ControlError(ValueError):
-    """A control file is not as it should be; the message names the file and what it holds."""
+    """A control file is not as it should be; the message names the file and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,9 @@ class JsonFiles:
         try:
             data = json.loads(text)
         except ValueError as error:
-            raise ControlError(f"{self._place_of(name)}: not JSON ({error}): {text[:80]!r}") from None
+            raise ControlError(f"{self._place_of(name)}: not JSON: {error}") from None
         if not isinstance(data, dict):
-            raise ControlError(f"{self._place_of(name)}: expected a JSON object, found {text[:80]!r}")
+            raise ControlError(f"{self._place_of(name)}: expected a JSON object, found a {type(data).__name__}")
         return JsonFile(self._place_of(name), data)
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:

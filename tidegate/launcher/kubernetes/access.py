@@ -115,7 +115,7 @@ def _parsed(text: str) -> dict[str, Any]:
         except yaml.YAMLError as error:
             raise ValueError(f"not YAML: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError(f"a mapping is expected, found {text[:80]!r}")  # noqa: TRY004 - a wrong file, not a wrong type
+        raise ValueError(f"a mapping is expected, found a {type(found).__name__}")  # noqa: TRY004 - a wrong file, not a wrong type
     return found
 
 
