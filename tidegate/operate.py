@@ -1,17 +1,19 @@
 """What an operator does to a job: each request is a new version of its spec on the jobs topic.
 
-The functions that make a version are pure; `publish` checks versions and sends them.
+The functions that make a version are pure; `publish` and `publish_change` check versions and send them.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 
 from tidegate.events.job import JobSpec, ManualScale, Mode, SpecChange
 from tidegate.events.topics import JOBS
 from tidegate.installed import engine
+from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 
@@ -20,7 +22,7 @@ OF_ONE_VERSION = {"version", "change"}
 
 
 class SpecRefused(ValueError):
-    """The engine would refuse a spec; the text names the job and every problem."""
+    """A spec must not be published; the text names the job and every problem."""
 
 
 def with_mode(spec: JobSpec, mode: Mode, change: SpecChange | None = None) -> JobSpec:
@@ -98,6 +100,21 @@ def publish(settings: ServiceSettings, specs: Sequence[JobSpec]) -> None:
     for spec in specs:
         publisher.send(spec)
     publisher.flush()
+
+
+def publish_change(settings: ServiceSettings, spec: JobSpec) -> None:
+    """Publish a version that was made from the newest one, as `publish` does.
+
+    Raise `SpecRefused` also if the newest one has fields of a newer Tidegate, which this version of it would lose.
+    """
+    with closing(JobsView(settings)) as present:
+        present.load()
+    if unknown := present.unknown.get(spec.job_id):
+        raise SpecRefused(
+            f"{spec.job_id}: its spec has fields that this version of Tidegate does not know and would drop:"
+            f" {', '.join(unknown)}. Use the newer version that wrote them, or apply the job's file"
+        )
+    publish(settings, [spec])
 
 
 def remove(settings: ServiceSettings, job_id: str) -> None:

@@ -28,6 +28,11 @@ def breaks(old: Schema, new: Schema) -> list[str]:
     return list(_Comparison(old, new).compare(old, new, "$", frozenset()))
 
 
+def refused_by_older(old: Schema, new: Schema) -> list[str]:
+    """Return what `new` allows and readers of `old` refuse, as they see it; new fields they read past."""
+    return [line for line in breaks(new, old) if not line.endswith(": the field was removed")]
+
+
 class _Comparison:
     """One comparison; keeps the two roots, against which `$ref` is resolved."""
 

@@ -14,13 +14,14 @@ import argparse
 import difflib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tidegate.events.topics import TOPICS, Topic
-from tools.compatibility import breaks
+from tools.compatibility import Schema, breaks, refused_by_older
 from tools.job_file import Untitled, job_file_schema
 
 HERE = Path(__file__).resolve().parent.parent / "schemas"
@@ -133,12 +134,12 @@ def frozen(topic: Topic) -> Path:
     return Path("golden") / f"{topic.event_type}.schema.json"
 
 
-def broken() -> list[str]:
-    """Return how the present models break readers of what the frozen schemas allowed."""
+def broken(compare: Callable[[Schema, Schema], list[str]] = breaks) -> list[str]:
+    """Return how the present models break readers of what the frozen schemas allowed, or another comparison of them."""
     return [
         f"{topic.event_type} {line}"
         for topic in TOPICS
-        for line in breaks(json.loads((HERE / frozen(topic)).read_text("utf-8")), json_schema(topic))
+        for line in compare(json.loads((HERE / frozen(topic)).read_text("utf-8")), json_schema(topic))
     ]
 
 
@@ -185,6 +186,9 @@ def main(arguments: list[str] | None = None) -> int:
             out("".join(f"{line}\n" for line in diff))
             out("The generated contract is stale: run `python -m tools.schemas`.\n")
         return int(bool(diff) or not known)
+    if wider := broken(refused_by_older) if known else []:
+        out("Readers of the frozen schemas refuse this; say in CHANGELOG.md which services to upgrade first:\n")
+        out("".join(f"  {line}\n" for line in wider))
     for path in write():
         out(f"wrote {path.relative_to(HERE.parent)}\n")
     if chosen.freeze:

@@ -87,6 +87,10 @@ class Handler:
         state, decision = await self._decide(memory, snapshot, spec)
         trace = trace_from(record.headers)
         with about(decision_id=decision.decision_id):
+            if memory.state.engine_version not in ("", decision.engine_version):
+                text = "engine %s decides in place of engine %s, without what policy %s remembered; %s"
+                kept = "what changes of size have cost is still known"
+                log.info(text, decision.engine_version, memory.state.engine_version, memory.state.policy, kept)
             await self.outbox.publish(decision, trace_id=trace)
             if (command := decision.command) is not None:
                 await self.outbox.publish(command, trace_id=trace)
@@ -161,9 +165,11 @@ class Handler:
             await self.specs.caught_up()
             spec = self.specs.get(snapshot.job_id)
         if spec is None:
-            self._warn(snapshot.job_id, "the job is not on the jobs topic")
+            unusable = self.specs.has(snapshot.pipeline_id, snapshot.job_id)
+            why = "has a spec that cannot be used" if unusable else "is not on the jobs topic"
+            self._warn(snapshot.job_id, f"the job {why}")
             # It is readable, so not a sign of a wrong topic or version, and does not count towards the limit.
-            raise _Unwanted("NO_JOB", f"job_id: {snapshot.job_id!r} is not on the jobs topic")
+            raise _Unwanted("NO_JOB", f"job_id: {snapshot.job_id!r} {why}")
         if spec.pipeline_id != snapshot.pipeline_id:
             self._warn(snapshot.job_id, f"they belong to pipeline {snapshot.pipeline_id}")
             detail = f"pipeline_id: {snapshot.pipeline_id!r}, but version {spec.version} of {spec.job_id!r} has"
@@ -214,7 +220,7 @@ class Handler:
             return live[1]
         try:
             memory = JobMemory.from_bytes(kept)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             # Continuing without it is safe, because cooldown and fence are kept elsewhere; standing still is not.
             log.warning("cannot read the state of %s, which starts from scratch: %s", key.decode(), error)
             self.metrics.lost_states.inc()

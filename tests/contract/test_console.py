@@ -24,6 +24,7 @@ from tidegate.console.server import introduction
 from tidegate.console.settings import ConsoleSettings
 from tidegate.events.decision import Status
 from tidegate.events.job import Mode
+from tidegate.operate import SpecRefused
 from tidegate.runtime.producer import NotDelivered
 
 NOW = datetime(2026, 3, 1, 13, 0, 5, tzinfo=UTC)
@@ -382,6 +383,15 @@ def test_a_change_that_the_broker_did_not_take_is_not_shown_as_done(ada: TestCli
     assert answer.status_code == 503
     assert "did not acknowledge" in answer.text
     assert "mode active" in ada.get("/jobs/rates").text
+
+
+def test_a_change_that_must_not_be_published_says_why(ada: TestClient, topics: SimulatedTopics) -> None:
+    """Such as one of a spec with fields that only a newer version knows."""
+    topics.refusal = SpecRefused("rates: its spec has fields that would be lost")
+    sent = {"form": form_token(ada), "version": "1", "action": "pause", "reason": "test"}
+    answer = ada.post("/jobs/rates/change", data=sent)
+    assert answer.status_code == 422
+    assert "fields that would be lost" in answer.text
 
 
 @pytest.mark.parametrize(("refusal", "status"), [(TimeoutError("too slow"), 504), (Unreachable("no broker"), 503)])

@@ -12,11 +12,14 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tests.support.sample_events import sample_events
-from tidegate.events.envelope import Headers, Unreadable, decode, encode
+from tidegate.events.envelope import Headers, Unreadable, decode, encode, unknown_fields
+from tidegate.events.job import JobSpec
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS, Topic
 from tidegate.events.wire import Wire
+from tidegate.fleet.warnings import warnings_of
 from tools import schemas as generate
-from tools.compatibility import breaks
+from tools.compatibility import breaks, refused_by_older
 
 GOLDEN = sorted(path for path in (generate.HERE / "golden").glob("*.json") if ".schema." not in path.name)
 BY_TYPE = {topic.event_type: topic for topic in TOPICS}
@@ -83,6 +86,21 @@ def test_a_newer_writers_fields_do_not_disturb_this_reader(path: Path) -> None:
     newer = json.dumps(grown(json.loads(value))).encode()
     assert newer.count(b"added_in_v1_9") >= 1
     assert decode(topic.model, newer, headers, key) == decode(topic.model, value, headers, key)
+    if topic.model is JobSpec:
+        assert unknown_fields(JobSpec, value) == []
+        named = unknown_fields(JobSpec, newer)
+        assert {place.rpartition(".")[2] for place in named} == {"added_in_v1_9"}
+        assert {"added_in_v1_9", "application.added_in_v1_9", "scaling.added_in_v1_9"} <= set(named)
+
+
+def test_a_warning_of_a_newer_collector_does_not_disturb_this_reader() -> None:
+    """Collectors may be upgraded before deciders: what was measured counts, and the warning is kept as it came."""
+    _, key, value, headers = golden(generate.HERE / "golden" / "tidegate.snapshot.v1.warned.json")
+    newer = value.replace(b"topic_not_read", b"added_in_v1_9")
+    event = decode(MetricSnapshot, newer, headers, key)
+    assert encode(event).value == newer
+    (said,) = [each for each in warnings_of(event) if "added_in_v1_9" in each]
+    assert said.endswith("does not know: upgrade it")
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -202,6 +220,10 @@ def test_growth_that_breaks_nobody_is_allowed() -> None:
     new["properties"]["interval_seconds"] = {"type": "number", "minimum": 0, "maximum": 7200}
     new["properties"]["sequence"] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]}
     assert breaks(old, new) == []
+    assert refused_by_older(old, old) == []
+    refused = refused_by_older(old, new)
+    assert "$.state: 'suspended' is no longer allowed" in refused
+    assert not [line for line in refused if "new_figure" in line]  # older readers read past a new field
 
 
 def test_recursive_definitions_are_compared_and_end() -> None:

@@ -168,6 +168,22 @@ def test_a_job_is_paused_resumed_and_removed(cli: Cli, file: Path) -> None:
     assert "does not manage a job 'rates'" in cli("pause", "rates", code=2)
 
 
+def test_a_spec_of_a_newer_version_keeps_its_fields(cli: Cli, file: Path) -> None:
+    """Commands that would drop fields they do not know are refused; a file replaces the spec as a whole."""
+    newer = json.loads(value_of(SPEC)) | {"added_in_v1_9": 1}
+    producer = Producer({**cli.settings.kafka(), "partitioner": "murmur2_random"})
+    producer.produce(f"{cli.settings.topic_prefix}jobs", json.dumps(newer).encode(), b"rates")
+    assert producer.flush(30) == 0
+    for words in (["pause", "rates"], ["resume", "rates"], ["scale", "rates", "4", "--reason", "test"]):
+        assert "added_in_v1_9" in cli(*words, code=2)
+    assert cli.spec().version == SPEC.version
+    changed = SPEC.model_copy(update={"scaling": SPEC.scaling.model_copy(update={"max_parallelism": 12})})
+    file.write_bytes(value_of(changed))
+    cli("apply", str(file))
+    cli("pause", "rates")
+    assert (cli.spec().scaling.mode, cli.spec().scaling.max_parallelism) == (Mode.PAUSED, 12)
+
+
 def test_a_request_for_a_size_is_written_into_the_spec(cli: Cli, file: Path) -> None:
     """`scale` writes a request with its reason, and a later `apply` of the file does not cancel it."""
     cli("apply", str(file))

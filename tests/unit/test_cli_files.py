@@ -9,7 +9,7 @@ import pytest
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, snapshot, with_application
 from tests.support.fake_webhdfs import fake_webhdfs
-from tidegate.cli.doctor import files_of_jobs, warnings_about
+from tidegate.cli.doctor import files_of_jobs, refused_specs, warnings_about
 from tidegate.cli.specs import show_shared_pool, show_unreadable
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import SnapshotWarning, WarningCode
@@ -29,6 +29,14 @@ def test_doctor_names_what_snapshots_warn_of() -> None:
     assert (found.verdict, found.what) == ("warn", "measurement of rates")
     assert "Kafka does not have gone" in found.found
     assert found.remedy
+
+
+def test_doctor_names_what_the_engine_refuses() -> None:
+    """An option that is gone is found before the services are upgraded, and not in the dead letters afterwards."""
+    old = job(policy="tide", policy_options={"level_seconds": 60.0})
+    (found,) = refused_specs({"other": job("other"), "rates": old})
+    assert (found.verdict, found.what) == ("fail", "spec of rates")
+    assert "level_seconds" in found.found
 
 
 def test_doctor_looks_for_the_files_of_jobs() -> None:

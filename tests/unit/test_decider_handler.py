@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -321,6 +323,17 @@ def test_snapshots_of_an_undeclared_job_go_to_the_dead_letters() -> None:
     assert bench.decisions() == []
 
 
+def test_the_dead_letter_tells_a_job_without_a_spec_from_one_whose_spec_cannot_be_used() -> None:
+    """After an upgrade that refuses an option, nobody looks for a spec that is there."""
+    bench = Bench()
+    bench.handler.specs = SpecBook([], unusable=["rates"])
+    bench.take(snapshot(1), snapshot(1, job_id="ghost"))
+    assert [letter.error for letter in bench.letters()] == [
+        "job_id: 'rates' has a spec that cannot be used",
+        "job_id: 'ghost' is not on the jobs topic",
+    ]
+
+
 class Declared(SpecBook):
     """A book that knows no job until somebody waits for it; each wait takes some turns of the event loop."""
 
@@ -492,6 +505,31 @@ def test_an_unreadable_state_starts_from_scratch() -> None:
     bench.take(*overloaded(1))
     assert len(bench.decisions()) == 1
     assert bench.count("lost_states") == 1
+
+
+def test_a_state_of_another_shape_starts_from_scratch() -> None:
+    """A newer version may have written it: whatever is wrong with it, the service goes on."""
+    bench = Bench()
+    bench.outbox.table[key_of("rates", "rates")] = b'{"state": {"history": {"shrink": [1.0]}}}'
+    bench.take(*overloaded(1))
+    assert (len(bench.decisions()), bench.count("lost_states")) == (1, 1)
+
+
+def test_what_another_engine_remembered_is_dropped_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """After an upgrade the log says once per job, and names both engines, that its policy starts without its memory."""
+    bench = Bench()
+    shots = overloaded(4)
+    bench.take(*shots[:2])
+    key = key_of("rates", "rates")
+    here = bench.decisions()[-1].engine_version
+    wire = json.loads(bench.outbox.table[key])
+    bench.outbox.table[key] = json.dumps(wire | {"state": wire["state"] | {"engine_version": "1"}}).encode()
+    bench.again()
+    with caplog.at_level(logging.INFO, "services.decider.handler"):
+        bench.take(*shots[2:])
+    said = [message for message in caplog.messages if "engine" in message]
+    assert len(said) == 1
+    assert said[0].startswith(f"engine {here} decides in place of engine 1, without what policy flip271 remembered")
 
 
 def test_a_state_changed_by_a_rebalance_is_read_again() -> None:

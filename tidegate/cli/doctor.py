@@ -22,6 +22,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.fleet.warnings import in_words
+from tidegate.installed import engine
 from tidegate.remote.files import Files
 from tidegate.runtime.settings import without_login
 from tidegate.runtime.topics import check_topics, ensure_topics, jobs_partitions
@@ -122,6 +123,7 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
         yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
     with suppress(Unreachable, NoSuchTopic):  # the lines above say so
         specs = current_specs(settings)
+        yield from refused_specs(specs)
         yield from _spark_of_jobs(specs)
         yield from files_of_jobs(specs, Files(settings.files))
         recent = received(MetricSnapshot, settings, since=RECENT, on_error=skip)
@@ -231,6 +233,14 @@ def _master(info: StackInfo) -> str:
 
     seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
     return f"{seen['status']}, workers: {len(seen['workers'])}, {seen['coresused']} of {seen['cores']} slots in use"
+
+
+def refused_specs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
+    """Name the specs that the engine of this version refuses, such as for an option that only an older one had."""
+    for job_id, spec in sorted(specs.items()):
+        if problems := engine().check(spec):
+            remedy = "correct the job's file and apply it; until then the decider makes no decisions on the job"
+            yield Finding("fail", f"spec of {job_id}", "; ".join(problems), remedy)
 
 
 def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:

@@ -21,7 +21,16 @@ from tidegate.cli.specfile import load_specs
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
 from tidegate.events.job import JobSpec, Mode, SpecChange
-from tidegate.operate import SpecRefused, differences, next_version, publish, refused_move, with_mode, with_size
+from tidegate.operate import (
+    SpecRefused,
+    differences,
+    next_version,
+    publish,
+    publish_change,
+    refused_move,
+    with_mode,
+    with_size,
+)
 from tidegate.remote.files import Files, FilesError
 from tidegate.terminal import size, stdout
 
@@ -88,7 +97,7 @@ def pause(job: JobId, reason: Reason = None, bootstrap_servers: Bootstrap = None
     if spec.scaling.mode is Mode.PAUSED:
         stdout().print(f"{job} is already paused")
         return
-    publish(settings, [with_mode(spec, Mode.PAUSED, _change(reason or "tidegate pause"))])
+    publish_change(settings, with_mode(spec, Mode.PAUSED, _change(reason or "tidegate pause")))
     stdout().print(f"{job} is paused; `tidegate resume {job}` resumes scaling")
 
 
@@ -110,7 +119,7 @@ def resume(
     settings = connect(bootstrap_servers, topic_prefix)
     change = _change(reason or "tidegate resume")
     new = with_mode(spec_of(settings, job), Mode.ADVISE if advise else Mode.ACTIVE, change)
-    publish(settings, [new])
+    publish_change(settings, new)
     stdout().print(f"{job} is now in mode {new.scaling.mode.value}, version {new.version}")
 
 
@@ -142,7 +151,7 @@ def scale(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Problem(f"{first['loc'][0]}: {first['msg']}, found {first['input']!r:.80}") from None
-    publish(settings, [new])
+    publish_change(settings, new)
     lowest, highest = spec.scaling.min_parallelism, spec.scaling.max_parallelism
     stdout().print(f"requested {size(parallelism)}; version {new.version} of {job}")
     if not lowest <= parallelism <= highest:

@@ -158,9 +158,9 @@ class Console:
             spec = self._job(fleet, request).spec
         try:
             new, done = asked_version(spec, form, person, self._clock())
+            await run_in_threadpool(self._topics.publish, new)
         except ValueError as error:
             raise HTTPException(422, _problem(error)) from None
-        await run_in_threadpool(self._topics.publish, new)
         if "authorization" in request.headers:
             return JSONResponse({"job_id": new.job_id, "version": new.version})
         request.session["done"] = done

@@ -12,7 +12,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.fleet.feed import Feed, decision_on, results_of
 from tidegate.fleet.fleet import Fleet, LiveFleet
-from tidegate.operate import publish
+from tidegate.operate import publish_change
 from tidegate.whatif.recorded import RecordedJob
 from tidegate.whatif.topics import received_job
 
@@ -68,4 +68,4 @@ class KafkaTopics:
 
     def publish(self, spec: JobSpec) -> None:
         """See `ConsoleTopics`."""
-        publish(self._settings, [spec])
+        publish_change(self._settings, spec)

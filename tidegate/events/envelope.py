@@ -162,6 +162,16 @@ def decode(
     return event
 
 
+def unknown_fields(model: type[Wire], value: bytes) -> list[str]:
+    """Return the fields that `decode` drops from a readable value of an event: those of a newer version."""
+    try:
+        model.model_validate_json(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return [".".join(map(str, each["loc"])) for each in found if each["type"] == "extra_forbidden"]
+    return []
+
+
 def _check_type(topic: Topic, headers: Iterable[tuple[str, bytes | None]] | None) -> None:
     for name, raw in headers or ():
         if name != "ce_type" or raw is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from tidegate.events.wire import Count, Identifier, Instant, Seconds, TopicName, Wire, identity
 
@@ -55,7 +55,10 @@ class WarningCode(StrEnum):
 class SnapshotWarning(Wire):
     """A warning about how a job is observed."""
 
-    code: WarningCode
+    code: Annotated[
+        WarningCode | Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")], Field(union_mode="left_to_right")
+    ]
+    """A newer collector may give one that the reader does not know: no reason to refuse what was measured."""
     topics: tuple[TopicName, ...] = ()
     seconds: float | None = None
     """How far the driver's clock is ahead of the collector's, negative if it is behind, to about an interval."""

@@ -7,7 +7,7 @@ from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCod
 _NAMED = 5
 """How many topics of a warning are named."""
 
-_WORDS = {
+_WORDS: dict[str, tuple[str, str]] = {
     WarningCode.TOPIC_UNKNOWN: (
         "Kafka does not have {topics}, or does not let the collector describe it, so what waits there is not known",
         "create it, correct `sources` in the spec, or allow the collector Describe on it",
@@ -37,7 +37,8 @@ _WORDS = {
 
 def in_words(warning: SnapshotWarning) -> tuple[str, str]:
     """Return what a warning says, and what to do about it."""
-    said, remedy = _WORDS[warning.code]
+    unknown = (f"the collector warns of {warning.code}, which this version of Tidegate does not know", "upgrade it")
+    said, remedy = _WORDS.get(warning.code, unknown)
     topics = ", ".join(warning.topics[:_NAMED])
     if len(warning.topics) > _NAMED:
         topics += f" and {len(warning.topics) - _NAMED} more"

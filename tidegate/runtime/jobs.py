@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.envelope import Unreadable, decode, unknown_fields
 from tidegate.events.job import JobSpec
 from tidegate.events.topics import JOBS
 from tidegate.runtime.consumer import TopicReader, record_of
@@ -36,6 +36,8 @@ class JobsView:
         self._specs: dict[str, JobSpec] = {}
         self.unusable: set[str] = set()
         """Keys of the topic under which the newest record is a spec that cannot be used."""
+        self.unknown: dict[str, list[str]] = {}
+        """Fields of the specs that this version does not know, by job: a newer Tidegate has written them."""
 
     def load(self, silence_seconds: float = 60.0) -> None:
         """Read the topic to its end; raise `TimeoutError` if for so long nothing more comes."""
@@ -69,6 +71,7 @@ class JobsView:
             was_here = job_id in self.unusable or job_id in self._specs
             self.unusable.discard(job_id)
             self._specs.pop(job_id, None)
+            self.unknown.pop(job_id, None)
             return job_id if was_here else None
         try:
             spec = self._read(record)
@@ -87,6 +90,7 @@ class JobsView:
                 log.warning(text, spec.job_id, spec.version, known.version)
             return None
         self._specs[spec.job_id] = spec
+        self.unknown[spec.job_id] = unknown_fields(JobSpec, record.value)
         return spec.job_id
 
     def _read(self, record: ConsumedRecord) -> JobSpec:
