@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tests.support.events import snapshot
 from tests.support.history import ENDS, GROWS, write_events, write_history
 from tidegate.cli import app
+from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.events.result import ActionResult
 from tidegate.installed import engine
 from tidegate.replay.files import read_manifest, sha256, write_manifest
@@ -84,6 +85,19 @@ def test_a_changed_decision_is_shown_with_its_first_difference(rec: Path) -> Non
     was = decision["final_parallelism"]
     assert f"DIFFERS from the recorded decision: final_parallelism is {was - 1}, recorded {was}" in text
     assert text.count("as recorded, byte for byte") == ENDS - 1
+
+
+def test_decisions_of_another_engine_are_shown_as_they_were(rec: Path) -> None:
+    """Around an upgrade nothing looks changed: the older engine's decisions are named, those after it made again."""
+    file = rec / "decisions.ndjson"
+    lines = file.read_text("utf-8").splitlines()
+    ours = f'\\"engine_version\\":\\"{ENGINE_VERSION}\\"'
+    other = [line.replace(ours, '\\"engine_version\\":\\"1\\"', 1) for line in lines[:GROWS]]
+    file.write_text("\n".join([*other, *lines[GROWS:]]) + "\n", "utf-8")
+    text = run(rec, "--speed", "max")
+    assert "DIFFERS" not in text
+    assert text.count(f"as engine 1 decided; engine {ENGINE_VERSION} cannot") == GROWS
+    assert text.count("as recorded, byte for byte") == ENDS - GROWS
 
 
 def test_keys_choose_the_next_event_decision_or_event_of_the_job(rec: Path) -> None:

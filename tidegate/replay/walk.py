@@ -2,7 +2,7 @@
 
 The events come in the order of `tidegate.replay.schedule`. The engine starts from a job's first keyframe and decides on
 each snapshot with what the recorded decision had seen, so every decision is either the recorded one, byte for byte, or
-the first difference is told.
+the first difference is told. A decision of another version of the engine is shown as recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidegate.engine.decide import AlreadyDecided
+from tidegate.engine.decide import ENGINE_VERSION, AlreadyDecided
 from tidegate.engine.engine import Engine
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import UnknownPolicy
@@ -36,9 +36,10 @@ class WalkedEvent:
 
     departure: Departure
     decision: Decision | None = None
-    """Made here; None for an event that is no snapshot, or on which nothing can be decided."""
+    """Made here, or recorded if another version of the engine made it; None for an event that is no snapshot, or on
+    which nothing can be decided."""
     state: JobState | None = None
-    """After the decision."""
+    """After the decision; None if another version of the engine made it."""
     difference: tuple[str, str, str] | None = None
     """(field, recorded, made here) where the decision differs first; None if it is the recorded one."""
     undecided: str = ""
@@ -81,6 +82,9 @@ class Walk:
         if found is None:
             return WalkedEvent(departure, undecided="no decision on it was recorded")
         recorded, value = found
+        if recorded.engine_version != ENGINE_VERSION:
+            self._states.pop(snapshot.job_id, None)  # results name its commands, not ours; the next keyframe has a state
+            return WalkedEvent(departure, recorded)
         frame = recorded.keyframe
         if frame is not None:
             self._specs[snapshot.job_id, recorded.spec_version] = frame.spec
@@ -130,7 +134,7 @@ def details(walked: WalkedEvent) -> Iterator[str]:
     if walked.undecided:
         yield f"not decided: {walked.undecided}"
     decision, state = walked.decision, walked.state
-    if decision is None or state is None:
+    if decision is None:
         return
     yield decision.sentence
     for entry in decision.trail:
@@ -141,6 +145,9 @@ def details(walked: WalkedEvent) -> Iterator[str]:
         f"{figure(seen.true_processing_rate, 'records/s')}, lag {figure(seen.lag_records, 'records')}, "
         f"delay {figure(seen.delay_seconds, 's')}"
     )
+    if state is None:
+        yield f"  as engine {decision.engine_version} decided; engine {ENGINE_VERSION} cannot make its decisions again"
+        return
     yield f"  state: {', '.join(_state(decision, state))}"
     if walked.difference is None:
         yield "  as recorded, byte for byte"
