@@ -83,7 +83,8 @@ class Walk:
             return WalkedEvent(departure, undecided="no decision on it was recorded")
         recorded, value = found
         if recorded.engine_version != ENGINE_VERSION:
-            self._states.pop(snapshot.job_id, None)  # results name its commands, not ours; the next keyframe has a state
+            # Results name its commands, not ours. The next keyframe has a state.
+            self._states.pop(snapshot.job_id, None)
             return WalkedEvent(departure, recorded)
         frame = recorded.keyframe
         if frame is not None:
