@@ -115,6 +115,23 @@ def test_an_unknown_major_version_is_refused_by_name(path: Path) -> None:
     assert topic.event_type in refused.value.detail
 
 
+DIGESTS = {
+    "minimal": "716e7438-7b36-5ea3-9f63-fc8bb28cdef8",
+    "full": "3c7649f6-bef0-533f-93a2-03786a00f3a5",
+    "on_kubernetes": "17a06179-5a8f-56ab-b991-dc3135372fd4",
+}
+
+
+@pytest.mark.parametrize("size", DIGESTS)
+def test_an_upgrade_does_not_make_running_applications_look_outdated(size: str) -> None:
+    """What a run was started with has the same digest in every version; a field with a default must not change it.
+
+    Otherwise every job would get a new driver after an upgrade.
+    """
+    _, key, value, headers = golden(generate.HERE / "golden" / f"tidegate.job.v1.{size}.json")
+    assert decode(JobSpec, value, headers, key).application.digest == DIGESTS[size]
+
+
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_golden_payloads_fit_the_published_json_schema(path: Path) -> None:
     """The JSON Schema that other languages read by accepts what Tidegate writes."""
