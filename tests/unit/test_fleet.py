@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import tracemalloc
@@ -10,15 +11,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.events import START, job, result, snapshot, with_application
+from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
 from tidegate.events.decision import Keyframe, Status
+from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, SnapshotWarning, WarningCode
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
 from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
-from tidegate.operate import SpecRefused, publish, refused_move, with_mode, with_size
+from tidegate.operate import SpecRefused, publish, publish_change, refused_move, with_mode, with_size
 from tidegate.runtime.settings import ServiceSettings
 
 NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
@@ -267,3 +270,23 @@ def test_a_spec_that_the_engine_refuses_is_not_published() -> None:
     """An unknown policy is named before anything is sent."""
     with pytest.raises(SpecRefused, match="unheard-of"):
         publish(ServiceSettings(), [job(policy="unheard-of", policy_options={})])
+
+
+def test_a_change_of_a_spec_that_a_newer_version_wrote_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new fields would be lost, so they are named instead."""
+
+    class Jobs:
+        def __init__(self, *_: object) -> None:
+            written = json.loads(value_of(job("k")))
+            written["scaling"]["added_in_v1_9"] = 1
+            self.messages = [FakeMessage(0, 0, json.dumps(written).encode())]
+
+        def read_to_end(self, _silence_seconds: float) -> list[FakeMessage]:
+            return self.messages
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
+    with pytest.raises(SpecRefused, match=r"k: .* would drop: scaling\.added_in_v1_9\."):
+        publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))

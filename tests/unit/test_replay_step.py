@@ -88,11 +88,14 @@ def test_a_changed_decision_is_shown_with_its_first_difference(rec: Path) -> Non
 
 
 def test_decisions_of_another_engine_are_shown_as_they_were(rec: Path) -> None:
-    """Around an upgrade nothing looks changed: the older engine's decisions are named, those after it made again."""
+    """Around an upgrade nothing looks changed: the older engine's decisions are named, those after it made again.
+
+    The older one has also decided on the first snapshot that the newer one decided on, and then died.
+    """
     file = rec / "decisions.ndjson"
     lines = file.read_text("utf-8").splitlines()
     ours = f'\\"engine_version\\":\\"{ENGINE_VERSION}\\"'
-    other = [line.replace(ours, '\\"engine_version\\":\\"1\\"', 1) for line in lines[:GROWS]]
+    other = [line.replace(ours, '\\"engine_version\\":\\"1\\"', 1) for line in lines[: GROWS + 1]]
     file.write_text("\n".join([*other, *lines[GROWS:]]) + "\n", "utf-8")
     text = run(rec, "--speed", "max")
     assert "DIFFERS" not in text

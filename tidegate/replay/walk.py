@@ -61,8 +61,11 @@ class Walk:
         self._recorded: dict[tuple[str, int], tuple[Decision, bytes]] = {}
         for record in read(directory, DECISIONS.suffix):
             decision = readable(Decision, record)
-            if decision is not None:
-                self._recorded.setdefault((decision.job_id, decision.sequence), (decision, record.value or b""))
+            if decision is None:
+                continue
+            known = self._recorded.get((decision.job_id, decision.sequence))
+            if known is None or known[0].engine_version != ENGINE_VERSION:  # upgraded between two decisions on it
+                self._recorded[decision.job_id, decision.sequence] = (decision, record.value or b"")
         self._states: dict[str, JobState] = {}
         self._specs: dict[tuple[str, int], JobSpec] = {}
 
