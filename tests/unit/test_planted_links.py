@@ -9,8 +9,8 @@ import pytest
 
 from services.actuator.checkpoint import CheckpointError, read_checkpoints
 from tests.support.eventlogs import recorded, rolling
-from tidegate.launcher.control import Control
-from tidegate.launcher.json_files import ControlError
+from tidegate.launcher.control.files import Control
+from tidegate.launcher.control.json_files import ControlError
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
 
