@@ -14,7 +14,7 @@ from tests.support.eventlogs import HERE, recorded, rolling
 from tests.support.plain_logs import load, model, write_log
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
-from tidegate.backtest.fitting import cold_seconds, fit
+from tidegate.backtest.fitting import _doubts, cold_seconds, fit
 from tidegate.backtest.jobfile import told_by
 from tidegate.backtest.logs import read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
@@ -25,6 +25,7 @@ from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
 from tidegate.events.way import Way
 from tidegate.lab.tunings import DEFAULTS, Tuning
+from tidegate.launcher.control.files import REHEARSAL
 from tidegate.launcher.kubernetes.pods import mebibytes
 from tidegate.remote.files import Files
 from tidegate.twin.load import Load
@@ -356,6 +357,42 @@ def test_times_before_a_long_stop_are_left_out(tmp_path: Path) -> None:
     assert len(past.runs) == 1
     assert past.seconds == pytest.approx(3600, rel=0.05)
     assert "1 of 2 runs are left out" in past.remarks[0]
+
+
+def _with_another_query(log: Path, name: str, *, ends: bool) -> None:
+    """Add a query that reads the first batch of a log as well, under a name, and then nothing more."""
+    lines = log.read_text().splitlines(keepends=True)
+    started = next(number for number, line in enumerate(lines) if "QueryStartedEvent" in line)
+    batch = next(number for number, line in enumerate(lines) if "QueryProgressEvent" in line)
+    start = lines[started].replace("query-1", "other").replace("}", f',"name":"{name}"}}')
+    ended = lines[started].replace("QueryStartedEvent", "QueryTerminatedEvent").replace("query-1", "other")
+    end = [ended] if ends else []
+    lines[batch + 1 : batch + 1] = [start, lines[batch].replace("query-1", "other"), *end]
+    log.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(("name", "ends"), [(f"{REHEARSAL}-1", False), ("once", True)])
+def test_a_query_that_has_ended_holds_no_offset_back(folder: Path, tmp_path: Path, name: str, ends: bool) -> None:
+    """Nor does the rehearsal of a handover, which is no query of the job at all."""
+    log = tmp_path / "app-1"
+    log.write_text((folder / "app-1").read_text())
+    known = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    _with_another_query(log, name, ends=ends)
+    found = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    assert found.commits[-1] == known.commits[-1]
+    assert len(list(found.batches())) == len(list(known.batches())) + ends
+
+
+def test_a_query_with_a_new_checkpoint_replaces_the_old_one(tmp_path: Path) -> None:
+    """Its id is another one, and the old one reads no more; one query at a time shares its slots with none."""
+    write_log(tmp_path / "app-1", load(0.6), model())
+    first = int(load(0.6).arrived(0.6 * 3600)) // 8
+    log = tmp_path / "app-2"
+    write_log(log, load(0.3), model(), later=0.6 * 3600 + 60, first=first)
+    log.write_text(log.read_text().replace("query-1", "query-2"))
+    past = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    assert min(past.commits[-1].offsets) > first
+    assert not any("share the slots" in doubt for doubt in _doubts(past, None, None))
 
 
 def test_jobs_are_told_apart_by_name(folder: Path, tmp_path: Path) -> None:

@@ -225,9 +225,9 @@ def _doubts(past: Past, delay: Errors | None, batch: Errors | None) -> Iterator[
             f"on the part kept back, the twin's delay is off by {delay.median:.0%} in the median, and "
             f"{TRUSTED_ERROR:.0%} is the most to be trusted"
         )
-    queries = {batch.query_id for batch in past.batches()}
-    if len(queries) > 1:
-        yield f"{len(queries)} queries share the slots, and the twin has only one"
+    queries = max(len({batch.query_id for batch in run.batches}) for run in past.runs)
+    if queries > 1:
+        yield f"{queries} queries share the slots, and the twin has only one"
 
 
 def _remarks(past: Past, found: Calibration) -> Iterator[str]:

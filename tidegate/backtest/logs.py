@@ -14,6 +14,7 @@ from tidegate.sparklog import events
 from tidegate.sparklog.event_log import ROLLING_PREFIX, ApplicationLog
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.parse import BrokenLine, parse
+from tidegate.sparklog.rehearsals import Rehearsals
 
 STEP_BYTES = 1 << 20
 MOST_BROKEN = 0.01
@@ -29,6 +30,7 @@ _KINDS = frozenset(
         b"QueryStartedEvent",
         b"QueryIdleEvent",
         b"QueryProgressEvent",
+        b"QueryTerminatedEvent",
     }
 )
 """What is read; tasks, stages and plans are most of a log's bytes."""
@@ -100,6 +102,8 @@ class Run:
     batches: list[LogBatch] = field(default_factory=list)
     idle: list[tuple[float, str]] = field(default_factory=list)
     """(when, query): everything that had arrived was committed."""
+    done: dict[str, float] = field(default_factory=dict)
+    """When queries have ended without a failure."""
     sources: set[str] = field(default_factory=set)
     """What Spark calls the sources of its queries."""
     compacted: bool = False
@@ -229,6 +233,7 @@ class _Reader:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._newest: dict[str, int] = {}
+        self._rehearsals = Rehearsals()
 
     def take(self, line: bytes) -> None:
         """Add one line; raises `BrokenLine`."""
@@ -251,7 +256,7 @@ class _Reader:
             self._run.driver_at = int(driver.group(1)) / 1000
             return
         event = parse(line, _KINDS)
-        if event is not None:
+        if event is not None and not self._rehearsals.has(event):
             self._add(event)
 
     def _add(self, event: events.SparkEvent) -> None:
@@ -269,17 +274,17 @@ class _Reader:
                 self._seen(run.ended_at)
             case events.LocalCores():
                 run.local_cores = event.cores
-            case events.ExecutorAdded():
-                run.executors.append((event.at.timestamp(), event.executor_id, event.cores))
-                self._seen(event.at.timestamp())
-            case events.ExecutorRemoved():
-                run.executors.append((event.at.timestamp(), event.executor_id, 0))
+            case events.ExecutorAdded() | events.ExecutorRemoved():
+                run.executors.append((event.at.timestamp(), event.executor_id, getattr(event, "cores", 0)))
                 self._seen(event.at.timestamp())
             case events.QueryIdle(query_id, at) if at is not None:
                 run.idle.append((at.timestamp(), query_id))
                 self._seen(at.timestamp())
             case events.QueryStarted():
                 run.query_at = run.query_at or event.at.timestamp()
+                run.done.pop(event.query_id, None)
+            case events.QueryTerminated(query_id, None):
+                run.done[query_id] = run.last_at
             case events.QueryProgress():
                 self._progress(event)
 

@@ -251,7 +251,7 @@ def past_of(name: str, runs: Sequence[Run]) -> Past:
     batches = sorted((batch for run in stretch for batch in run.batches), key=lambda batch: batch.ended_at)
     if len(batches) < MIN_BATCHES:
         raise CannotBacktest(f"{len(batches)} micro-batches ended, and at least {MIN_BATCHES} are needed")
-    arrivals, commits = _arrivals(stretch, batches), _commits(batches)
+    arrivals, commits = _arrivals(stretch, batches), _commits(batches, sorted(_ends(stretch)))
     begin, end = commits[0].at, arrivals.last_at
     if end <= begin:
         raise CannotBacktest("nothing was read after the first commit")
@@ -288,8 +288,17 @@ def _arrivals(runs: Sequence[Run], batches: Sequence[LogBatch]) -> OffsetCurves:
     return OffsetCurves(points)
 
 
-def _commits(batches: Sequence[LogBatch]) -> tuple[Commit, ...]:
-    """Return the commits: of each partition the lowest offset over all queries that read it."""
+def _ends(runs: Sequence[Run]) -> Iterator[tuple[float, str]]:
+    """Yield (when, query): it has ended without a failure while others go on, or the following run is without it."""
+    for run, following in zip(runs, [*runs[1:], None], strict=True):
+        yield from ((at, query) for query, at in run.done.items() if at < run.batches[-1].ended_at)
+        if following is not None:
+            gone = {batch.query_id for batch in run.batches} - {batch.query_id for batch in following.batches}
+            yield from ((following.batches[0].started_at, query) for query in gone)
+
+
+def _commits(batches: Sequence[LogBatch], over: list[tuple[float, str]]) -> tuple[Commit, ...]:
+    """Return the commits: of each partition the lowest offset over all queries that read it, until they are `over`."""
     keys = sorted({(topic, p) for batch in batches for topic, ends in batch.end.items() for p in ends})
     firsts: dict[Key, int] = {}
     for batch in batches:
@@ -300,6 +309,8 @@ def _commits(batches: Sequence[LogBatch]) -> tuple[Commit, ...]:
     done: dict[str, dict[Key, int]] = {}
     found = []
     for batch in batches:
+        while over and over[0][0] < batch.ended_at:
+            done.pop(over.pop(0)[1], None)
         done.setdefault(batch.query_id, {}).update(
             {(topic, p): offset for topic, ends in batch.end.items() for p, offset in ends.items()}
         )

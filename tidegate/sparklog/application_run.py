@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 from statistics import fmean, median
 
 from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
-from tidegate.launcher.control.files import REHEARSAL
 from tidegate.sparklog import events
+from tidegate.sparklog.rehearsals import Rehearsals
 from tidegate.sparklog.rounds import Round, growth
 from tidegate.sparklog.running import BatchInProgress
 
@@ -143,8 +143,7 @@ class ApplicationRun:
         self._first_query_id: str | None = None
         self._ended: list[str] = []
         """Queries in the order in which they ended; some of them may run again."""
-        self._rehearsals: set[str] = set()
-        """Queries with which a driver warms up before a handover; they do not count."""
+        self._rehearsals = Rehearsals()
         self._tasks: dict[tuple[int, int], list[events.TaskEnded]] = {}
         self._stage_runs: list[_StageRun] = []
         self._batches: list[tuple[datetime, MicroBatch]] = []
@@ -152,7 +151,7 @@ class ApplicationRun:
 
     def apply(self, event: events.SparkEvent) -> None:
         """Add one event."""
-        if not self._rehearses(event):
+        if not self._rehearsals.has(event):
             self._apply(event)
 
     def _apply(self, event: events.SparkEvent) -> None:
@@ -272,11 +271,6 @@ class ApplicationRun:
             real_time=any(query.real_time and query.active for query in queries),
             all_told=all(query.told for query in queries if not query.done),
         )
-
-    def _rehearses(self, event: events.SparkEvent) -> bool:
-        if isinstance(event, events.QueryStarted) and (event.name or "").startswith(REHEARSAL):
-            self._rehearsals.add(event.query_id)
-        return getattr(event, "query_id", None) in self._rehearsals
 
     def _query(self, query_id: str) -> _Query:
         # a log that is read from its newest files on contains batches of queries whose start was skipped

@@ -29,13 +29,13 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
-from tidegate.launcher.control.files import REHEARSAL
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
 from tidegate.replay.recompute import ship, verify
 from tidegate.replay.verify import JobTally, NotRecomputable
-from tidegate.sparklog.events import QueryProgress, QueryStarted
+from tidegate.sparklog.events import QueryProgress
+from tidegate.sparklog.rehearsals import Rehearsals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -197,16 +197,11 @@ def _placed(rows: Iterable[Row]) -> Iterator[PlacedSnapshot]:
 
 def _batch_rows(run: LoggedRun) -> Iterator[tuple[Any, ...]]:
     """Yield the micro-batches of a log, without those of queries that only rehearse a handover."""
-    rehearsals = set()
+    rehearsals = Rehearsals()
     try:
         for event in events_of(run.path):
-            if isinstance(event, QueryStarted) and (event.name or "").startswith(REHEARSAL):
-                rehearsals.add(event.query_id)
-            elif (
-                isinstance(event, QueryProgress)
-                and event.add_batch_seconds is not None
-                and event.query_id not in rehearsals
-            ):
+            rehearsal = rehearsals.has(event)
+            if isinstance(event, QueryProgress) and event.add_batch_seconds is not None and not rehearsal:
                 name = run.path.name
                 yield run.job_id, run.app_id, name, event.batch_id, event.started_at, event.finished_at
     except OSError:
