@@ -342,6 +342,24 @@ def test_queries_of_different_topics_have_their_own_batches() -> None:
     assert sum(batch.input_records for batch in reading.batches) == 200
 
 
+def test_batches_without_kafka_count_only_if_no_query_reads_kafka() -> None:
+    """Records of a rate or Delta source are no lag: next to those of Kafka they look like capacity for it."""
+    alone, both, restarted = fresh(), fresh(), fresh()
+    restarted.inherited = {"rec": {0: 3}}
+    for run in (alone, both, restarted):
+        run.apply(QueryStarted("rates", T))
+    both.apply(QueryStarted("q", T))  # it may read Kafka, as long as it has told nothing
+    for run in (alone, both, restarted):
+        run.apply(replace(progress(0, 1.0, query="rates"), committed={}))
+        run.apply(JobStarted("rates", 1, T + timedelta(seconds=2)))
+    assert [len(run.reading(between(0, 10)).batches) for run in (alone, both, restarted)] == [1, 0, 0]
+    assert [len(run.reading(between(0, 10)).running) for run in (alone, both, restarted)] == [1, 0, 0]
+    both.apply(progress(5, 2.0))
+    both.apply(replace(progress(1, 3.0, query="rates"), committed={}))
+    assert ids(both.reading(between(0, 10))) == [5]
+    assert both.counts(between(0, 10))[0] == 1
+
+
 def test_a_query_that_has_ended_shares_nothing() -> None:
     """After a backfill has ended, the batches of the other query are its own again."""
     run = fresh()

@@ -3,9 +3,9 @@
 If several queries run in one application, the snapshot lists the micro-batches of all of them (then `batch_id` is
 unique only within a query), sums a batch's input over its sources, and reports for each partition the lowest committed
 offset among the queries that read it: only up to there is everything done. Batches of queries that read the same topic
-are taken together, see `rounds`. A query that has ended without a failure
-reads no more, so it counts only for topics that no other query reads. One that failed has left work behind and still
-counts. `query_id` is that of the query that started first.
+are taken together, see `rounds`. Those of a query that reads no Kafka do not count if another query does: lag has none
+of their records. A query that has ended without a failure reads no more, so it counts only for topics that no other
+query reads. One that failed has left work behind and still counts. `query_id` is that of the query that started first.
 
 An application may start queries for ever, each with an id of its own if its checkpoint is temporary. Of those that have
 ended, `MAX_ENDED` count: the newest ones, and before them those that have failed.
@@ -229,11 +229,10 @@ class ApplicationRun:
 
         It costs far less than `reading`.
         """
-        running = [query.running for query in self._queries.values() if query.running is not None and query.active]
         return (
             sum(interval.holds(at) or interval.misses(at) for at, _ in self._batches),
             sum(interval.holds(run.at) for run in self._stage_runs),
-            sum(batch.figures().tasks_finished for batch in running) if self.ended is None else 0,
+            sum(batch.figures().tasks_finished for batch in self._running()),
         )
 
     def reading(self, interval: Interval) -> Reading:
@@ -243,8 +242,7 @@ class ApplicationRun:
         missed = [at for at, _ in self._batches if interval.misses(at)]
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
         queries = self._queries.values()
-        batches_running = [query.running for query in queries if query.running is not None and query.active]
-        running = sorted(batches_running, key=lambda batch: batch.started_at) if self.ended is None else []
+        running = sorted(self._running(), key=lambda batch: batch.started_at)
         failures = [query.failure for query in queries if query.failure is not None]
         # A query that has ended holds no state any more; of an application without any other it is what was there last.
         holding = [query for query in queries if query.active] or queries
@@ -271,6 +269,16 @@ class ApplicationRun:
             real_time=any(query.real_time and query.active for query in queries),
             all_told=all(query.told for query in queries if not query.done),
         )
+
+    def _running(self) -> list[BatchInProgress]:
+        queries = [query for query in self._queries.values() if query.active and not self._beside_kafka(query)]
+        return [query.running for query in queries if query.running is not None] if self.ended is None else []
+
+    def _beside_kafka(self, query: _Query) -> bool:
+        """Whether a query has told that it reads no Kafka, while another one does or may."""
+        others = [other for other in self._queries.values() if other is not query]
+        kafka = bool(self.inherited) or any(other.committed or not (other.told or other.done) for other in others)
+        return kafka and query.told and not query.committed
 
     def _query(self, query_id: str) -> _Query:
         # a log that is read from its newest files on contains batches of queries whose start was skipped
@@ -304,6 +312,8 @@ class ApplicationRun:
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
             return  # a trigger without a batch, or a repetition in a compacted log
         query.last_batch = event.batch_id
+        if self._beside_kafka(query):
+            return
         batch = MicroBatch(
             batch_id=event.batch_id,
             started_at=event.started_at,
