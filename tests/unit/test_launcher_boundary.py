@@ -91,7 +91,7 @@ def test_a_batch_at_the_deadline_may_be_given_more_time(
         asks.append(engine.now)
         return extension
 
-    query = types.SimpleNamespace(_jsq=engine, stop=engine.stop)
+    query = types.SimpleNamespace(_jsq=engine)
     assert stop_at_boundary(query, 10.0, extend) is clean
     assert len(asks) == asked
     assert engine.stopped_at == pytest.approx(min(batch_ends_at, 10.0 + extension), abs=0.2)
@@ -197,13 +197,13 @@ class ContinuousEngine(Engine):
 
 def test_a_continuous_query_has_no_boundary() -> None:
     """A stop stops it plainly, a pause leaves it alone, and nothing is done between its batches."""
-    engine, stops = ContinuousEngine(1e9), list[str]()
-    query = types.SimpleNamespace(_jsq=engine, stop=lambda: stops.append("plainly"))
+    engine = ContinuousEngine(1e9)
+    query = types.SimpleNamespace(_jsq=engine)
     assert not end_at_boundary(query, 10.0)
     assert between_batches([query], 10.0, pytest.fail, NEVER) is None
-    assert not stops
+    before = engine.stopped_at
     assert not stop_at_boundary(query, 10.0)
-    assert stops == ["plainly"]
+    assert (before, engine.stopped_at) == (None, engine.now)
     assert engine._state == "ACTIVE"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -42,6 +43,8 @@ class Script:
         self.turn.remember(StartedQuery(self.query, QueryStart(self._start, writer, (), {})))
         monkeypatch.setattr(turn, "end_at_boundary", self._end)
         self.ended: list[Any] = []
+        self.stop_is_over = threading.Event()
+        self.stop_is_over.set()
 
     def _start(self, _writer: Any) -> StreamingQuery:
         if self.fails:
@@ -64,6 +67,10 @@ class Script:
         self.turn.look()
         return token
 
+    def wait_for_stop(self) -> None:
+        """Wait until a stop is over."""
+        assert self.stop_is_over.wait(10)
+
     def wait_in_background(self, wait: Any) -> threading.Thread:
         """Let the script wait for its query; `ended` is filled when it goes on."""
         thread = threading.Thread(target=lambda: self.ended.append(wait()), daemon=True)
@@ -78,14 +85,14 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     for cls, names in (
         (StreamingQuery, ("awaitTermination", "stop", "isActive")),
         (StreamingQueryManager, ("awaitAnyTermination", "active")),
+        (SparkContext, ("stop",)),
     ):
         for name in names:
             monkeypatch.setattr(cls, name, getattr(cls, name))
     script = Script(tmp_path, monkeypatch)
     warm_up = WarmUp(script.control, script.run, script.turn, LOG)
-    patch_waits(
-        script.turn, SecondDriver(script.turn, warm_up, lambda _how, _query: None, script.run.report_failure, LOG)
-    )
+    second = SecondDriver(script.turn, warm_up, lambda _how, _query: None, script.run.report_failure, LOG)
+    patch_waits(script.turn, second, script.wait_for_stop)
     yield script
     script.turn.end()
     script.query._jsq.stop()
@@ -294,6 +301,20 @@ def test_a_query_that_cannot_be_resumed_is_reported(script: Script) -> None:
     script.order(2, hold=False)
     assert script.run.get("error") == "RuntimeError: no topic"
     waiting.join(5)
+    assert script.ended
+
+
+@pytest.mark.parametrize("of", ["query", "context"])
+def test_a_script_cannot_cut_off_the_batches_of_a_stop(script: Script, of: str) -> None:
+    """One query has ended, and the script ends the others or its session: that waits until all have ended."""
+    context = types.SimpleNamespace(_jsc=None, _callsite=None)
+    stops = {"query": script.query.stop, "context": lambda: SparkContext.stop(context)}
+    script.stop_is_over.clear()
+    stopping = script.wait_in_background(stops[of])
+    assert script.query._jsq.active
+    assert not script.ended
+    script.stop_is_over.set()
+    stopping.join(5)
     assert script.ended
 
 

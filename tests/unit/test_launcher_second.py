@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -326,10 +327,11 @@ def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeyp
     for cls, names in (
         (StreamingQuery, ("awaitTermination", "stop", "isActive")),
         (StreamingQueryManager, ("awaitAnyTermination", "active")),
+        (SparkContext, ("stop",)),
     ):
         for name in names:
             monkeypatch.setattr(cls, name, getattr(cls, name))
-    patch_waits(script.turn, script.second)
+    patch_waits(script.turn, script.second, lambda: None)
     java = FakeManager()
     manager: Any = StreamingQueryManager(java)
     assert manager.active == []

@@ -2,7 +2,7 @@
 
 `runpy` runs it as `__main__`, with its own `sys.argv` and its own folder on the import path. The launcher's modules are
 taken out of `sys.modules` first, so the script may bring packages of the same names. What a script can learn about the
-end of its queries is wrapped too, so that it does not notice a handover.
+end of its queries is wrapped too, so that it does not notice a handover, and what ends them (see `waits.py`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
-    patch_waits(launch.turn, launch.second)
+    patch_waits(launch.turn, launch.second, launch.wait_for_stop)
 
 
 def _is_success(end: BaseException) -> bool:

@@ -1,23 +1,36 @@
-"""Keeps a script from noticing that its queries are held: they look active, and waiting for their end goes on."""
+"""Keeps a script from noticing that its queries are held: they look active, and waiting for their end goes on.
+
+During a stop, the queries end one by one, each after its batch. A script that ends the others or its session as soon as
+one has ended would cut off their batches. So its own `stop` waits until all have ended.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 
 from tidegate.launcher.handover.second_driver import SecondDriver
 from tidegate.launcher.handover.turn import Turn
 
 
-def patch_waits(turn: Turn, second: SecondDriver) -> None:
-    """Wrap what a script can learn about the end of its queries."""
-    _patch_query(turn)
+def patch_waits(turn: Turn, second: SecondDriver, wait_for_stop: Callable[[], None]) -> None:
+    """Wrap what a script can learn about the end of its queries, and what ends them."""
+    _patch_query(turn, wait_for_stop)
     _patch_manager(turn, second)
+    stop = SparkContext.stop
+
+    def stop_context(context: Any) -> None:
+        wait_for_stop()
+        stop(context)
+
+    SparkContext.stop = stop_context
 
 
-def _patch_query(turn: Turn) -> None:
+def _patch_query(turn: Turn, wait_for_stop: Callable[[], None]) -> None:
     wait, stop, is_active = StreamingQuery.awaitTermination, StreamingQuery.stop, StreamingQuery.isActive.fget
 
     def await_termination(query: Any, timeout: float | None = None) -> Any:
@@ -32,6 +45,7 @@ def _patch_query(turn: Turn) -> None:
                 return ended
 
     def stop_query(query: Any) -> None:
+        wait_for_stop()
         turn.drop(query)
         stop(query)
 

@@ -121,6 +121,10 @@ class Launch:
     def finish(self) -> None:
         """After the program has ended, wait for a stop in progress, so that the exit does not cut off a batch."""
         self._log.attempt("report failed queries", self.queries.report_failures)
+        self.wait_for_stop()
+
+    def wait_for_stop(self) -> None:
+        """Wait for a stop in progress, if there is one."""
         if self.run.stopping.is_set():
             self._ended.wait()
 

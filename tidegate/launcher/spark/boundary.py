@@ -47,7 +47,7 @@ def stop_at_boundary(query: Any, deadline: float, extension: Callable[[], float]
     engine = execution_of(query)
     if runs_micro_batches(engine) and _ask_to_end(engine, deadline):
         clean = _ends(engine, deadline) or _ends(engine, deadline + extension())
-    query.stop()
+    query._jsq.stop()
     return clean
 
 
