@@ -355,6 +355,26 @@ def test_only_kafka_batches_are_repeated(tmp_path: Path, source: Any) -> None:
     assert not list(place.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("source", "one_batch"), [({"a": {"0": 9}}, [True] * 3 + [False]), ({"logOffset": 3}, [True] * 2)]
+)
+def test_only_kafka_is_asked_for_the_next_batch_of_a_rehearsal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any, one_batch: list[bool]
+) -> None:
+    """Any other source would learn that its first batch is committed, and may delete what was not really read."""
+    _log(tmp_path / "ck", 0, source)
+    asked: list[bool] = []
+    monkeypatch.setattr(rehearsal, "checkpoint_of", lambda *_args: str(tmp_path / "ck"))
+    monkeypatch.setattr(rehearsal, "_start", lambda _how, _place, *, one_batch: asked.append(one_batch))
+    monkeypatch.setattr(rehearsal, "_wait_for", lambda *_args: 1)
+    streams = types.SimpleNamespace(resetTerminated=lambda: None)
+    how = QueryStart(
+        DataStreamWriter.start, types.SimpleNamespace(_spark=types.SimpleNamespace(streams=streams)), (), {}
+    )
+    assert rehearsal.rehearse(how, tmp_path / "w", lambda: True) == len(one_batch)
+    assert asked == one_batch
+
+
 def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint is removed, and the script's wait for any query does not see that it has ended."""
     monkeypatch.setattr(rehearsal, "checkpoint_of", lambda *_args: None)

@@ -5,7 +5,8 @@ Python workers start. So the same streaming DataFrame is *rehearsed*: it runs as
 `noop`, from a throw-away checkpoint. If the real checkpoint shows that all its sources are Kafka topics, the throw-away
 one repeats the newest batch in small ones (`repeat.py`). Between them the query is started again, so each one reads
 the state of those before. Any other source starts from its beginning, and the rehearsal is cut off after some
-seconds.
+seconds, or after its first batch: a source that is asked for the next one learns that the first is committed, and a
+file source with `cleanSource` would then delete files that the real query has not read.
 
 A rehearsal cannot warm the sink, nor what a `foreachBatch` function does. The functions inside the plan, such as UDFs,
 do see records that were processed before, and the script's listeners see the rehearsal start and end.
@@ -36,7 +37,8 @@ BLIND_SECONDS = 10.0
 NEXT_SECONDS = 2.0
 """How long a rehearsal that has committed may go on until it has asked its sources for the next batch."""
 
-_NEVER = "1 day"
+_NEVER = "10000 days"
+"""Triggers are at multiples of their interval since 1970, and a shorter one may be over soon."""
 _LOOK_SECONDS = 0.05
 
 
@@ -50,7 +52,7 @@ def rehearse(how: QueryStart, folder: Path | HadoopPath, still: Callable[[], boo
             place = folder if batches else folder / str(number)
             if batches:
                 write(place / "offsets" / str(number), batches[number].encode())
-            query = _start(how, place, one_batch=number + 1 < len(batches))
+            query = _start(how, place, one_batch=not batches or number + 1 < len(batches))
             batch = number if batches else 0
             done += _wait_for(query, place, batch, REPEAT_SECONDS if batches else BLIND_SECONDS, still)
     finally:
@@ -66,7 +68,7 @@ def _start(how: QueryStart, place: Path | HadoopPath, *, one_batch: bool) -> Any
     mode = how.asked.get("outputMode") or private_field(writer, "outputMode").toString()
     copy = writer._df.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}").outputMode(mode)
     copy = copy.option("checkpointLocation", str(place))
-    if one_batch:  # the next batch would be of any size, and is logged by the next rehearsal
+    if one_batch:  # the next batch would be of any size, or is logged by the next rehearsal
         copy = copy.trigger(processingTime=_NEVER)
     # `start` would wait for this driver's turn
     return copy._sq(copy._jwrite.start())
