@@ -16,6 +16,7 @@ from typing import Any
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidegate.launcher.programs.session import keep_settings
 from tidegate.launcher.programs.waits import patch_waits
 from tidegate.launcher.queries.query_start import Fenced
 from tidegate.launcher.run.launch import Launch
@@ -71,7 +72,7 @@ class Script:
 
 
 def _patch(launch: Launch) -> None:
-    """Wrap every way to start a streaming query."""
+    """Wrap every way to start a streaming query, and to make a session."""
     for name in ("start", "toTable"):
         original = getattr(DataStreamWriter, name)
 
@@ -79,6 +80,7 @@ def _patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
+    keep_settings(launch.say)
     patch_waits(launch.turn, launch.second, launch.wait_for_stop)
 
 

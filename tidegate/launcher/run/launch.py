@@ -69,6 +69,7 @@ class Launch:
         self._control = control
         self._program = program
         self._log = log
+        self.say = log.say
         self.run = run
         self.turn = Turn(control, run, log, waits=program.waits)
         self.queries = RunQueries(run)
