@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
@@ -241,3 +242,67 @@ def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: D
     drivers.control.request_stop(switch, "c", 30.0)
     drivers.wait_for_end(first)
     assert drivers.backend.state(drivers.spec(0), second).alive, drivers.log()
+
+
+USUAL = """
+import sys, time
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[4]").appName("mine").config("spark.eventLog.enabled", "false")
+spark = builder.getOrCreate()
+rates = spark.readStream.format("rate").load()
+for name, seconds in (("fast", 0.1), ("slow", 3.0)):
+    rates.writeStream.foreachBatch(lambda frame, _, seconds=seconds: time.sleep(seconds)).queryName(name).start()
+spark.streams.awaitAnyTermination()
+for query in spark.streams.active:
+    query.stop()
+spark.stop()
+print("THE SCRIPT WENT ON", flush=True)
+"""
+"""As scripts often are: with a master of its own, and ending everything as soon as one query has ended."""
+
+
+@pytest.mark.timeout(200)
+def test_a_script_that_decides_for_itself_is_stopped_at_a_boundary(drivers: Drivers) -> None:
+    """It runs on the actuator's master with an event log, and cannot cut off the batch of its slower query."""
+    (drivers.folder / "script.py").write_text(USUAL)
+    driver = drivers.start(Token(1), 0.0)
+
+    def slow_batch_runs() -> bool:
+        found = {c.name: c for c in read_checkpoints(str(drivers.folder / "ck"))}
+        return len(found) == 2 and found["slow"].newest_commit is not None and not found["slow"].clean
+
+    assert wait_until(slow_batch_runs, 150), drivers.log()
+    drivers.control.request_stop(Token(2), "c", 60.0)
+    drivers.wait_for_end(driver)
+    assert (stopped(drivers.control, Token(1)) or {})["clean"] is True, drivers.log()
+    assert all(checkpoint.clean for checkpoint in read_checkpoints(str(drivers.folder / "ck")))
+    assert "THE SCRIPT WENT ON" in drivers.log()
+    (log,) = (drivers.folder / "events").glob("eventlog_v2_local-*/events_1_*")
+    with log.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as content:
+        assert b'"spark.master":"local[2]"' in content.read()
+
+
+FILES = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+files = spark.readStream.schema("id long").option("cleanSource", "delete").option("maxFilesPerTrigger", 1)
+files.json(sys.argv[1] + "-in").writeStream.format("noop").queryName("files").start().awaitTermination()
+"""
+
+
+@pytest.mark.timeout(200)
+def test_a_second_driver_deletes_no_file_that_the_query_has_not_read(drivers: Drivers) -> None:
+    """Its rehearsals read files from the first on, and a file source deletes what a query has committed."""
+    (drivers.folder / "script.py").write_text(FILES)
+    waiting = drivers.folder / "ck-in"
+    waiting.mkdir()
+    for number in range(5):
+        (waiting / f"{number}.json").write_text('{"id": 1}')
+    drivers.start(Token(1), 0.0, handover=True)
+    ready = wait_until(lambda: drivers.control.ready(Token(1)), 150)
+    assert ready is not None, drivers.log()
+    assert ready["batches"] == 2, ready
+    assert len(list(waiting.iterdir())) == 5, drivers.log()
