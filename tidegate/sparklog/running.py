@@ -2,8 +2,8 @@
 
 Spark may try a task again, start a second copy of a slow one, and run a whole stage again. So a task is known by its
 stage and its partition, and only its first success counts. A batch may also read its source more than once, for example
-when `foreachBatch` runs two actions. Only the first stage that reads a source counts as reading; what the others do is
-work on the same records.
+when `foreachBatch` runs two actions. Only one stage that reads a source counts as reading: the first one of those with
+the most tasks, as `isEmpty()` looks at a single partition. What the others do is work on the same records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Stage:
     tasks: int
     scans: frozenset[int]
     reads: bool
-    """Whether it is the first stage of the batch to read its sources."""
+    """Whether it is the stage of the batch that reads its sources."""
     finished: set[int] = field(default_factory=set)
     """Partitions."""
     busy_seconds: float = 0.0
@@ -40,7 +40,10 @@ class BatchInProgress:
         """Add a stage; another attempt of one changes nothing."""
         stage_id = event.stage[0]
         if stage_id not in self._stages:
-            reads = bool(event.scans) and not any(event.scans & stage.scans for stage in self._stages.values())
+            same = [stage for stage in self._stages.values() if event.scans & stage.scans]
+            reads = bool(event.scans) and all(stage.tasks < event.tasks for stage in same)
+            for stage in same:
+                stage.reads = stage.reads and not reads
             self._stages[stage_id] = _Stage(event.tasks, event.scans, reads)
 
     def task_ended(self, event: events.TaskEnded) -> None:
