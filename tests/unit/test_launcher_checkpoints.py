@@ -48,6 +48,16 @@ def test_other_queries_are_left_to_spark(writer: FakeWriter, kwargs: dict[str, s
     assert dict(writer.options) == before
 
 
+def test_a_name_that_is_no_folder_gets_one(tmp_path: Path) -> None:
+    """Spark fails on a colon, and puts a name with a slash too deep; what began there goes on there."""
+    location = str(tmp_path)
+    places = [_placed(FakeWriter(location, options={"queryName": name})) for name in ("a:b", "a/b", "a_b")]
+    assert places == [f"{location}/a_b-3041a608", f"{location}/a_b-07f4401c", None]
+    (tmp_path / "a" / "b" / "offsets").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "offsets" / "0").touch()
+    assert _placed(FakeWriter(location, options={"queryName": "a/b"})) is None
+
+
 def test_a_writer_that_is_started_twice_starts_two_queries() -> None:
     """The location given to the first query is not the second one's own."""
     places, writer = CheckpointPlaces(), FakeWriter("/ck")

@@ -5,7 +5,9 @@ a query with a name has a folder of that name; but one without a name gets a ran
 run does not find it. Without the setting, some sinks make do with a temporary folder, and others refuse to start
 (ResolveWriteToStream of Spark 4.2). The actuator sets it to the spec's `checkpoint_location`; this module takes care
 of the queries without a name: the first one of a run has its checkpoint at the location itself, the n-th one in the
-folder `query-<n>` below. So the order in which a script starts such queries must stay the same; names are safer.
+folder `query-<n>` below. So the order in which a script starts such queries must stay the same; names are safer. A name
+with a colon is no path for Spark, and one with a slash would be a folder in a folder, where nobody looks: these get a
+folder of a name that is changed a little.
 
 A memory sink cannot be restarted from a checkpoint unless it writes complete results. It keeps a temporary folder, and
 is not reported: what it wrote is gone with the driver anyway.
@@ -14,10 +16,12 @@ is not reported: what it wrote is gone with the driver anyway.
 from __future__ import annotations
 
 import inspect
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from tidegate.launcher.queries.query_start import QueryStart
 from tidegate.launcher.spark.hadoop import HadoopPath, names, place_of
@@ -48,8 +52,11 @@ class CheckpointPlaces:
         if (asked.get("format") or private_field(writer, "source")) == "memory":
             if str(asked.get("outputMode") or private_field(writer, "outputMode")).lower() != "complete":
                 writer.option(_OPTION, self._temporary_place())
-        elif not asked.get("queryName") and not options.get("queryName").isDefined():
-            writer.option(_OPTION, self._next(location))
+        else:
+            given = options.get("queryName")
+            place = self._of_name(location, asked.get("queryName") or (given.get() if given.isDefined() else None))
+            if place is not None:
+                writer.option(_OPTION, place)
 
     def of_statement(self, session: Any, statement: Any) -> str | None:
         """Return a checkpoint that stays for a query of a main class; None if it has one, or gets one by its name.
@@ -61,7 +68,19 @@ class CheckpointPlaces:
             return None
         if statement.sink().getClass().getSimpleName() == "MemorySink":
             return None if statement.outputMode().toString() == "Complete" else self._temporary_place()
-        return None if statement.userSpecifiedName().isDefined() else self._next(location)
+        given = statement.userSpecifiedName()
+        return self._of_name(location, given.get() if given.isDefined() else None)
+
+    def _of_name(self, location: str, name: str | None) -> str | None:
+        """Return the place of a query; None if Spark finds a good one by the name."""
+        if not name:
+            return self._next(location)
+        folder = re.sub("[:/]", "_", name)
+        if folder == name or (":" not in name and newest_batch(place_of(f"{location}/{name}") / "offsets") is not None):
+            return None  # or it began there before
+        place = f"{location.rstrip('/')}/{folder}-{crc32(name.encode()):08x}"  # of another name, it is another place
+        self._given.add(place)
+        return place
 
     def _next(self, location: str) -> str:
         """Return the place of the next query without a name."""
