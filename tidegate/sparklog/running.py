@@ -3,7 +3,7 @@
 Spark may try a task again, start a second copy of a slow one, and run a whole stage again. So a task is known by its
 stage and its partition, and only its first success counts. A batch may also read its source more than once, for example
 when `foreachBatch` runs two actions. Only one stage that reads a source counts as reading: the first one of those with
-the most tasks, as `isEmpty()` looks at a single partition. What the others do is work on the same records.
+the most records, as `isEmpty()` looks at one record of a partition. What the others do is work on the same records.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from tidegate.sparklog import events
 class _Stage:
     tasks: int
     scans: frozenset[int]
-    reads: bool
-    """Whether it is the stage of the batch that reads its sources."""
     finished: set[int] = field(default_factory=set)
     """Partitions."""
     busy_seconds: float = 0.0
@@ -40,11 +38,7 @@ class BatchInProgress:
         """Add a stage; another attempt of one changes nothing."""
         stage_id = event.stage[0]
         if stage_id not in self._stages:
-            same = [stage for stage in self._stages.values() if event.scans & stage.scans]
-            reads = bool(event.scans) and all(stage.tasks < event.tasks for stage in same)
-            for stage in same:
-                stage.reads = stage.reads and not reads
-            self._stages[stage_id] = _Stage(event.tasks, event.scans, reads)
+            self._stages[stage_id] = _Stage(event.tasks, event.scans)
 
     def task_ended(self, event: events.TaskEnded) -> None:
         """Count a task if it is one of this batch."""
@@ -58,7 +52,10 @@ class BatchInProgress:
     def figures(self) -> RunningBatch:
         """Return the figures so far."""
         stages = self._stages.values()
-        reading = [stage for stage in stages if stage.reads]
+        reading: list[_Stage] = []
+        for stage in sorted(stages, key=lambda stage: -stage.records_read):
+            if stage.scans and not any(stage.scans & other.scans for other in reading):
+                reading.append(stage)
         return RunningBatch(
             batch_id=self.batch_id,
             started_at=self.started_at,
