@@ -80,15 +80,16 @@ def test_a_source_read_twice_counts_once() -> None:
     assert (batch.read_tasks, batch.records_read, batch.read_seconds) == (1, 100, 2.0)
 
 
-def test_a_look_at_a_source_is_no_reading_of_it() -> None:
-    """`isEmpty()` in a `foreachBatch` reads a record of one partition; the action after it reads all."""
-    run = with_batch(tasks=1)
+@pytest.mark.parametrize("looks", [1, 6])
+def test_a_look_at_a_source_is_no_reading_of_it(looks: int) -> None:
+    """`isEmpty()` in a `foreachBatch` reads a record, of one partition or of each; the action after it reads all."""
+    run = with_batch(tasks=looks)
     run.apply(task(0, 0, records=1))
-    assert (running(run).read_tasks, running(run).records_read) == (1, 1), "so far it is all that is known"
+    assert (running(run).read_tasks, running(run).records_read) == (looks, 1), "so far it is all that is known"
     run.apply(StageStarted("q", 0, (1, 0), 6, SCAN))
     run.apply(task(1, 3))
     batch = running(run)
-    assert (batch.tasks, batch.tasks_finished, batch.busy_seconds) == (7, 2, 4.0)
+    assert (batch.tasks, batch.tasks_finished, batch.busy_seconds) == (looks + 6, 2, 4.0)
     assert (batch.read_tasks, batch.read_tasks_finished, batch.records_read, batch.read_seconds) == (6, 1, 100, 2.0)
 
 

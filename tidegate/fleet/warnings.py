@@ -14,7 +14,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     WarningCode.TOPIC_NOT_READ: (
         "no query of the job reads {topics}, so the job keeps its size",
-        "take it out of `sources` in the spec, or correct its name",
+        "correct its name in `sources`, or take it out if the job reads others; a job without Kafka is not scaled",
     ),
     WarningCode.TOPIC_NOT_LISTED: (
         "the job reads {topics}, which its spec does not name; it is measured all the same",
