@@ -119,11 +119,11 @@ def figure(value: float | None, unit: str = "", digits: int = 0) -> str:
     return f"{text} {unit}".rstrip()
 
 
-def size(parallelism: int | None) -> str:
+def size(parallelism: float | None) -> str:
     """Return a size such as `4 slots`."""
     if parallelism is None:
         return "unknown"
-    return f"{parallelism} slot" + ("" if parallelism == 1 else "s")
+    return f"{parallelism:.0f} slot" + ("" if parallelism == 1 else "s")
 
 
 def clock(instant: datetime) -> str:

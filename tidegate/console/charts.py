@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tidegate.events.result import Phase
 from tidegate.fleet.fleet import EntryKind, FleetJob
 from tidegate.fleet.timeline import TimelinePoint
-from tidegate.terminal import figure
+from tidegate.terminal import figure, size
 
 ENDS = {phase.value for phase in Phase if phase.terminal}
 TABLE_ROWS = 40
@@ -96,7 +96,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
             at,
             (Series("slots", slots, stepped=True),),
             marks,
-            f"Size now {figure(last(slots), 'slots')}, at most {figure(most(slots), 'slots')}.",
+            f"Size now {size(last(slots))}, at most {size(most(slots))}.",
         ),
     ]
 
