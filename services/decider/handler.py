@@ -5,9 +5,9 @@ state. Only then does the caller acknowledge the snapshot. Each step waits for t
 after a crash the snapshot is repeated from the previous state, with the same decision id and command id. The
 reservation belongs to that id and is granted again; the actuator ignores the command it has seen.
 
-A snapshot ends as exactly one of: a decision; a dead letter (unreadable, or of an undeclared job); dropped, because
-its sequence was decided before. After any exception from the handler the process must exit without acknowledging the
-record.
+A snapshot ends as exactly one of: a decision; a dead letter (unreadable, of an undeclared job, or one on which the
+engine failed); dropped, because its sequence was decided before. After any exception from the handler the process must
+exit without acknowledging the record.
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ class Handler:
             return
         self.limit.good()
         with about(job_id=spec.job_id):
-            await self._decided(record, snapshot, spec, started)
+            try:
+                await self._decided(record, snapshot, spec, started)
+            except _Unwanted as error:
+                self.metrics.snapshots.labels("dead_lettered").inc()
+                await self._send_to_dead_letters(SNAPSHOTS, record, error)
 
     async def _decided(self, record: ConsumedRecord, snapshot: MetricSnapshot, spec: JobSpec, started: float) -> None:
         """Decide on a snapshot of a known job, publish what comes of it, and store the state."""
@@ -184,14 +188,18 @@ class Handler:
             neighbours=tuple(self._neighbour(spec, link) for link in self.specs.links(spec.job_id)),
         )
         round_ = engine().round(memory.state, snapshot, spec, known)
-        request = next(round_)
+        reply: Reply | None = None
         while True:
-            reply = await self._reply(request)
             try:
-                request = round_.send(reply)
+                request = round_.send(reply)  # type: ignore[arg-type]  # a generator is started with None
             except StopIteration as ended:
                 outcome: tuple[JobState, Decision] = ended.value
                 return outcome
+            except Exception as error:  # the engine is pure: it would fail in the same way after a restart
+                detail = f"{type(error).__name__}: {error}"
+                self._warn(snapshot.job_id, f"the engine failed on one: {detail}", error)
+                raise _Unwanted("ENGINE_FAILED", detail) from error
+            reply = await self._reply(request)
 
     async def _reply(self, request: Request) -> Reply:
         """Answer a question of the round from Redis. A cached view is at most a few seconds old."""
@@ -252,12 +260,12 @@ class Handler:
         self._waited_at[partition] = now
         return True
 
-    def _warn(self, job_id: str, why: str) -> None:
-        """Warn about a job's snapshots at most once a minute."""
+    def _warn(self, job_id: str, why: str, error: Exception | None = None) -> None:
+        """Warn about a job's snapshots at most once a minute, with the traceback of an error."""
         now = self.clock.monotonic()
         if now - self._warned.get(job_id, -60.0) >= 60.0:
             self._warned = {job: at for job, at in self._warned.items() if now - at < 60.0} | {job_id: now}
-            log.warning("snapshots of job %s go to the dead letters: %s", job_id, why)
+            log.warning("snapshots of job %s go to the dead letters: %s", job_id, why, exc_info=error)
 
 
 class _Unwanted(Unreadable):

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +34,8 @@ class Compose:
 
     def __init__(self, secrets: Path) -> None:
         self.project = f"tidegate-{uuid.uuid4().hex[:8]}"
-        self.kafka, redis, spark, console = (str(port) for port in free_ports(4))
-        ports = {"KAFKA": self.kafka, "REDIS": redis, "SPARK": spark, "CONSOLE": console}
+        self.kafka, redis, self.spark, console = (str(port) for port in free_ports(4))
+        ports = {"KAFKA": self.kafka, "REDIS": redis, "SPARK": self.spark, "CONSOLE": console}
         self._environment = os.environ | {f"HOST_{name}_PORT": port for name, port in ports.items()}
         self.client = {
             "TIDEGATE_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.kafka}",
@@ -89,6 +91,11 @@ def test_the_whole_file_comes_up_and_scales_its_demo_job(compose: Compose) -> No
 
     deadline = time.monotonic() + SCALED_SECONDS
     assert _first_growth(compose.client["TIDEGATE_BOOTSTRAP_SERVERS"], deadline) > 1
+
+    for what in ("app", "driver"):  # of any site whose page the browser shows
+        kill = f"http://127.0.0.1:{compose.spark}/{what}/kill/?id=unknown&terminate=true"
+        with pytest.raises(urllib.error.HTTPError, match=r"40[45]"):
+            urllib.request.urlopen(kill, data=b"", timeout=20)
 
     doctor = [sys.executable, "-m", "tidegate", "doctor"]
     assert "Redis" in _output(doctor, environment=os.environ | compose.client)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
@@ -13,12 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.engine import step
-from tests.support.events import batch, job, observed, snapshot, steady
+from tests.support.events import START, batch, job, observed, snapshot, steady
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.events.decision import Decision, Observed, RedisView
-from tidegate.events.envelope import decode, value_of
+from tidegate.events.envelope import decode, encode, value_of
 from tidegate.events.job import JobSpec
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.events.snapshot import (
+    ClusterState,
+    MetricSnapshot,
+    MicroBatch,
+    Part,
+    RunningBatch,
+    StageTasks,
+    StateOperator,
+)
+from tidegate.events.wire import LONGEST_SECONDS, SHORTEST_SECONDS
+from tidegate.installed import engine
 from tidegate.policies.flip271_rules import round_metric
 
 offsets = st.one_of(st.none(), st.integers(0, 10**12))
@@ -51,6 +62,88 @@ def streams(draw: st.DrawFn) -> list[tuple[MetricSnapshot, Observed]]:
         view = observed(shot, redis=draw(st.sampled_from(list(RedisView))), pool_reserved=draw(st.integers(0, 8)))
         pairs.append((shot, view))
     return pairs
+
+
+LARGEST = 2**63 - 1
+counts = st.sampled_from([0, 1, 7, 10**6, 10**12, LARGEST])
+totals = st.sampled_from([0, 1, 7, 10**6, 10**12, 10**15])
+times = st.sampled_from([0.0, 5e-324, SHORTEST_SECONDS, 1e-3, 0.5, 60.0, 1e5, LONGEST_SECONDS])
+ages = st.sampled_from([0.0, 1e-6, 5.0, 60.0, 1e6])
+
+
+@st.composite
+def extremes(draw: st.DrawFn) -> list[MetricSnapshot]:
+    """Snapshots that the contract allows, although nothing honest measures such figures, among ordinary ones."""
+    shots, number, arrived = [], 0, 0
+    for _ in range(draw(st.integers(1, 12))):
+        number += draw(st.integers(1, 3))
+        arrived += draw(totals)
+        at = START + timedelta(seconds=10 * number)
+        running = [
+            RunningBatch(
+                batch_id=number,
+                started_at=at - timedelta(seconds=draw(ages)),
+                tasks=draw(counts),
+                tasks_finished=draw(counts),
+                busy_seconds=draw(times),
+                read_tasks=draw(counts),
+                read_tasks_finished=draw(counts),
+                records_read=draw(counts),
+                read_seconds=draw(times),
+                slowest_read_seconds=draw(times),
+            )
+            for _ in range(draw(st.integers(0, 1)))
+        ]
+        batches = [
+            MicroBatch(
+                batch_id=draw(st.integers(0, 50)),
+                started_at=at - timedelta(seconds=draw(ages)),
+                duration_seconds=draw(times),
+                add_batch_seconds=draw(st.one_of(st.none(), times)),
+                input_records=draw(counts),
+                output_records=draw(st.one_of(st.none(), counts)),
+            )
+            for _ in range(draw(st.integers(0, 2)))
+        ]
+        stages = [
+            StageTasks(
+                name="stage",
+                tasks=draw(st.sampled_from([1, 8, LARGEST])),
+                runs=draw(st.sampled_from([1, LARGEST])),
+                busy_seconds=draw(times),
+                median_task_seconds=draw(times),
+                slowest_task_seconds=draw(times),
+                slowest_task_place=draw(st.one_of(st.none(), counts)),
+            )
+            for _ in range(draw(st.integers(0, 2)))
+        ]
+        state = StateOperator(name="s", rows=draw(counts), memory_bytes=draw(counts), partitions=8)
+        shots.append(
+            snapshot(
+                number,
+                arrived=arrived,
+                committed=draw(st.sampled_from([0, arrived // 2, arrived, 10**15])),
+                slots=draw(st.sampled_from([None, 0, 4, 500_000])),
+                free=draw(st.sampled_from([None, 0, 8, 500_000])),
+                batches=batches,
+                running=tuple(running) or None,
+                stages=tuple(stages),
+                state_operators=(state,),
+            )
+        )
+    return shots
+
+
+@settings(max_examples=300, deadline=None)
+@given(extremes(), st.sampled_from(sorted(engine().policies)))
+def test_no_figure_that_the_contract_allows_ends_the_engine(shots: list[MetricSnapshot], policy: str) -> None:
+    """Each of them gets a decision, which can be written and read, and so can the state."""
+    spec = job(policy=policy, policy_options={}, min_parallelism=int(policy != "tide"), max_parallelism=1000)
+    state, decisions = decide(spec, [(shot, observed(shot)) for shot in shots])
+    assert len(decisions) == len(shots)
+    from_wire(json.loads(json.dumps(to_wire(state), allow_nan=False)))
+    for decision in decisions:
+        json.dumps(json.loads(encode(decision).value), allow_nan=False)
 
 
 def decide(spec: JobSpec, pairs: list[tuple[MetricSnapshot, Observed]]) -> tuple[JobState, list[Decision]]:

@@ -20,15 +20,17 @@ from tests.support.events import START, codes, job, result, snapshot, steady
 from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView
+from tidegate.engine.round import Round
 from tidegate.engine.state import JobState, to_wire
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
-from tidegate.events.decision import Decision, RedisView
+from tidegate.events.decision import Decision, Observed, RedisView
 from tidegate.events.envelope import encode
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
+from tidegate.installed import engine
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooManyDeadLetters
 from tidegate.runtime.spans import Trace, TraceSpan, no_trace
 
@@ -313,6 +315,40 @@ def test_a_flood_of_unreadable_records_stops_the_service() -> None:
     with pytest.raises(TooManyDeadLetters):
         bench.raw(b"junk")
     assert len(bench.letters()) == 3
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_snapshot_on_which_the_engine_fails_is_a_dead_letter(
+    asked: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine is pure and would fail again: the snapshot goes to the dead letters, the next one is decided.
+
+    However many there are, they are no sign of a wrong topic, so the limit of dead letters does not count them.
+    """
+    bench = Bench(limit=1)
+    first, *bad, last = steady(5, rate=800, capacity=400)
+
+    class Failing:
+        """The engine, which fails on the snapshots in the middle once it has asked so many questions."""
+
+        def round(self, state: JobState, shot: MetricSnapshot, spec: JobSpec, known: Observed) -> Round:
+            questions = engine().round(state, shot, spec, known)
+            if shot not in bad:
+                return (yield from questions)
+            for _ in range(asked):
+                yield next(questions)
+            raise ZeroDivisionError("float division by zero")
+
+    monkeypatch.setattr("services.decider.handler.engine", Failing)
+    bench.take(first, *bad, last)
+    assert [d.sequence for d in bench.decisions()] == [first.sequence, last.sequence]
+    letters = bench.letters()
+    assert {(x.code, x.error) for x in letters} == {("ENGINE_FAILED", "ZeroDivisionError: float division by zero")}
+    assert [x.value for x in letters] == [encode(shot).value for shot in bad]
+    assert bench.count("snapshots", outcome="dead_lettered") == 3
+    (warning,) = caplog.records
+    assert warning.exc_info is not None
+    assert "rates" in warning.getMessage()
 
 
 def test_snapshots_of_an_undeclared_job_go_to_the_dead_letters() -> None:

@@ -22,10 +22,11 @@ from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Observed, RedisView, Status
 from tidegate.events.envelope import decode, value_of
-from tidegate.events.job import LONGEST_SECONDS, JobSpec, ManualScale, Mode
+from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.way import Way
+from tidegate.events.wire import LONGEST_SECONDS
 
 
 def run(

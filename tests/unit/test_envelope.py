@@ -53,6 +53,18 @@ BAD_VALUES: dict[str, tuple[bytes | None, str, str]] = {
     "infinity": (altered("gc_ratio", "-Infinity"), "INVALID", "gc_ratio: Input should be a finite number, found -inf"),
     "a float out of range": (altered("gc_ratio", "1e999"), "INVALID", "gc_ratio: Input should be a finite number"),
     "a huge integer": (altered("slots_granted", "9" * 30), "INVALID", "slots_granted: Input should be less than"),
+    "slots of no cluster": (
+        altered("slots_granted", "1000001"),
+        "INVALID",
+        "slots_granted: Value error, must be at most",
+    ),
+    "a batch of ages": (
+        altered(
+            "batches", '[{"batch_id":1,"started_at":"2026-01-01T00:00:00Z","duration_seconds":1e10,"input_records":1}]'
+        ),
+        "INVALID",
+        "batches.0.duration_seconds: Value error, must be at most 1,000,000,000, found 10000000000.0",
+    ),
     "an integer of 5,000 digits": (altered("slots_granted", "9" * 5000), "NOT_JSON", "out of range at line 1 column"),
     "a number as a string": (altered("slots_granted", '"3"'), "INVALID", "slots_granted: Input should be a valid"),
     "a float for a count": (altered("slots_granted", "3.0"), "INVALID", "integer, found 3.0"),
@@ -122,7 +134,7 @@ def test_the_last_of_two_equal_names_holds() -> None:
 def test_every_code_is_explained() -> None:
     """Each code the reader can give stands in the table that dead letters refer to."""
     found = {code for _, code, _ in BAD_VALUES.values()}
-    assert found | {"UNKNOWN_TYPE", "UNKNOWN_MAJOR", "WRONG_KEY", "NO_JOB"} == set(Unreadable.CODES)
+    assert found | {"UNKNOWN_TYPE", "UNKNOWN_MAJOR", "WRONG_KEY", "NO_JOB", "ENGINE_FAILED"} == set(Unreadable.CODES)
 
 
 def test_a_null_inside_a_tuple_or_dict_is_kept() -> None:

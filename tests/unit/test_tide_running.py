@@ -84,9 +84,14 @@ def test_of_several_running_batches_the_largest_tells_the_records(order: int) ->
     assert (work.records, work.reading) == (60 * TASK_RECORDS, 60)
 
 
-def test_figures_that_contradict_each_other_end_nothing() -> None:
-    """Another collector may send records of no task that has read; a decider that failed there would do so for ever."""
-    odd = running(40, read_tasks_finished=0)
+@pytest.mark.parametrize(
+    "changes",
+    [{"read_tasks_finished": 0}, {"read_tasks": 0}, {"busy_seconds": 0.0, "read_tasks_finished": 6}],
+    ids=["no task has read", "more finished than there are", "no work, although all is read"],
+)
+def test_figures_that_contradict_each_other_end_nothing(changes: dict[str, Any]) -> None:
+    """Another collector may send such; each snapshot on which the engine fails is one decision less."""
+    odd = running(40, **changes)
     assert odd.records_read
     assert Job(500).at(4, odd).final_parallelism >= 1
 

@@ -43,8 +43,9 @@ from tidegate.events.decision import Decision, Keyframe, Observed, Status, decis
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
+from tidegate.events.wire import LONGEST_SECONDS
 
-ENGINE_VERSION = "27"
+ENGINE_VERSION = "28"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100
@@ -292,11 +293,11 @@ def _first_batch_seconds(case: Case, proposal: Proposal[Any], size: int) -> floa
     """
     expected, evidence = proposal.expectation, case.evidence
     if expected is not None and expected.lag_seconds is not None:
-        return expected.lag_seconds * proposal.size / size
+        return min(LONGEST_SECONDS, expected.lag_seconds * proposal.size / size)
     capacity = proposal.capacity or evidence.true_processing_rate
     if not capacity or evidence.lag_records is None:
         return None
-    return max(0, evidence.lag_records) / capacity * case.current / size
+    return min(LONGEST_SECONDS, max(0, evidence.lag_records) / capacity * case.current / size)
 
 
 def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome, way: Way | None) -> str:

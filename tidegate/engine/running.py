@@ -52,7 +52,7 @@ def long_work(snapshot: MetricSnapshot, topics: int) -> RunningWork | None:
 
 def running_work(batches: Sequence[RunningBatch], topics: int) -> RunningWork | None:
     """Return the work of some running batches; None before a task has read."""
-    told = [batch for batch in batches if batch.records_read and batch.read_seconds > 0 and batch.read_tasks_finished]
+    told = [b for b in batches if b.records_read and b.read_seconds > 0 and 0 < b.read_tasks_finished <= b.read_tasks]
     if not told:
         return None
     records = [b.records_read for b in told]
@@ -74,7 +74,8 @@ def running_work(batches: Sequence[RunningBatch], topics: int) -> RunningWork | 
 
 def _work(batch: RunningBatch) -> float:
     """Return the slot-seconds that belong to the records read: once all are, those of the later stages too."""
-    return batch.busy_seconds if batch.read_tasks_finished == batch.read_tasks else batch.read_seconds
+    whole = batch.read_tasks_finished == batch.read_tasks
+    return max(batch.busy_seconds, batch.read_seconds) if whole else batch.read_seconds
 
 
 def _left(batches: Sequence[RunningBatch]) -> float | None:

@@ -48,6 +48,7 @@ class Unreadable(Exception):
         "INVALID": "a field is missing or has a value it may not have",
         "WRONG_KEY": "the record's key is not the one its value asks for",
         "NO_JOB": "the job of a snapshot is not on the jobs topic",
+        "ENGINE_FAILED": "the engine ended with an error on the snapshot",
     }
 
     def __init__(self, code: str, detail: str) -> None:

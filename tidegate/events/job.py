@@ -7,24 +7,23 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints, field_validator, model_validator
+from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
 from tidegate.events.way import ALL_WAYS, WITHOUT_HANDOVER, Way
-from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Scalar, Seconds, TopicName, Wire, identity
+from tidegate.events.wire import (
+    Count,
+    Deadline,
+    Identifier,
+    Instant,
+    Parallelism,
+    Scalar,
+    Seconds,
+    TopicName,
+    Wire,
+    identity,
+)
 
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00\n\r]+$")]
-
-LONGEST_SECONDS = 1e9
-"""Thirty years: a time that is added to any date of this millennium is a date, too."""
-
-
-def _in_the_calendar(seconds: float) -> float:
-    if seconds > LONGEST_SECONDS:
-        raise ValueError(f"must be at most {LONGEST_SECONDS:g}")
-    return seconds
-
-
-Deadline = Annotated[float, Field(gt=0), AfterValidator(_in_the_calendar)]
 
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
 """A name of Kubernetes, as of a namespace."""

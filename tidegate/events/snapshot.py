@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tidegate.events.wire import Count, Identifier, Instant, Seconds, TopicName, Wire, identity
+from tidegate.events.wire import Count, Identifier, Instant, Positive, Seconds, Slots, TopicName, Wire, identity
 
 
 class ClusterState(StrEnum):
@@ -146,9 +146,9 @@ class StageTasks(Wire):
     """Finished tasks of one stage over the interval, from SparkListenerTaskEnd."""
 
     name: str
-    tasks: Annotated[int, Field(ge=1)]
+    tasks: Positive
     """Tasks per run of the stage."""
-    runs: Annotated[int, Field(ge=1)] = 1
+    runs: Positive = 1
     busy_seconds: Seconds
     """Executor run time summed over tasks."""
     median_task_seconds: Seconds
@@ -164,7 +164,7 @@ class StateOperator(Wire):
     name: str
     rows: Count
     memory_bytes: Count
-    partitions: Annotated[int, Field(ge=1)]
+    partitions: Positive
     """`numShufflePartitions`: fixed in the checkpoint."""
 
 
@@ -172,8 +172,8 @@ class Pool(Wire):
     """The cluster's slots as its master tells them, drivers left out."""
 
     pool_id: Identifier
-    slots_total: Count
-    slots_used: Count
+    slots_total: Slots
+    slots_used: Slots
     workers_alive: Count
 
 
@@ -206,7 +206,7 @@ class MetricSnapshot(Wire):
     """The micro-batches still running, the oldest first: at most one per query. Absent if none is known."""
     stages: tuple[StageTasks, ...] = ()
     state_operators: tuple[StateOperator, ...] = ()
-    slots_granted: Count | None = None
+    slots_granted: Slots | None = None
     """Cores the master has really given to the application."""
     gc_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of executor run time spent in garbage collection."""

@@ -88,9 +88,41 @@ Identifier = Annotated[
 TopicName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$"), AfterValidator(_no_double_dot), _NO_DOUBLE_DOT
 ]
+
+LONGEST_SECONDS = 1_000_000_000.0
+"""Thirty years: a time that is added to any date of this millennium is a date, too."""
+
+SHORTEST_SECONDS = 1e-9
+
+MOST_SLOTS = 1_000_000
+
+
+def at_most(limit: float) -> AfterValidator:
+    """Return a check that a value is at most `limit`; unlike `le`, it is no part of the published schema.
+
+    So it can be added to a field that is already published. It keeps out what no honest writer writes, and what would
+    make the sums of a reader overflow.
+    """
+
+    def check(value: float) -> float:
+        if value > limit:
+            raise ValueError(f"must be at most {limit:,.0f}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _measured(seconds: float) -> float:
+    """Return a time, or 0 for one that no clock can measure: quotients of it would overflow."""
+    return seconds if seconds >= SHORTEST_SECONDS else 0.0
+
+
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Parallelism = Annotated[int, Field(ge=1, le=1_000_000)]
-Seconds = Annotated[float, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1), at_most(2**63 - 1)]
+Parallelism = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
+Slots = Annotated[Count, at_most(MOST_SLOTS)]
+Seconds = Annotated[float, Field(ge=0), at_most(LONGEST_SECONDS), AfterValidator(_measured)]
+Deadline = Annotated[float, Field(gt=0), at_most(LONGEST_SECONDS)]
 
 Scalar = str | bool | int | float
 """What an option of a policy or guard may be. `bool` stands before `int`, so `true` stays a bool."""

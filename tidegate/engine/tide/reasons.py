@@ -43,13 +43,13 @@ REASONS: Mapping[str, Reason] = {
     ),
     "TIDE_SHRINK": Reason(
         "at most {demand:rate} records/s are expected to last, and {size} slots can process {capacity_then:rate}/s; "
-        "they have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds, and {change} costs "
-        "{price:.0f}"
+        "that size has been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds, and {change} "
+        "costs {price:.0f}"
     ),
     "TIDE_SHRINK_BRIEFLY": Reason(
-        "{size} slots can process {capacity_then:rate} records/s and are on time for {lasts:.0f} s, although "
-        "{demand:rate}/s are expected; they have been enough for {enough:.0f} s and would have saved {wasted:.0f} "
-        "slot-seconds, and {change} costs {price:.0f}"
+        "with {size} slots the job can process {capacity_then:rate} records/s and is on time for {lasts:.0f} s, "
+        "although {demand:rate}/s are expected; that size has been enough for {enough:.0f} s and would have saved "
+        "{wasted:.0f} slot-seconds, and {change} costs {price:.0f}"
     ),
     "TIDE_HOLD": Reason(
         "up to {demand:rate} records/s are expected, {current} slots can process {capacity:rate}/s, "
@@ -78,6 +78,6 @@ REASONS: Mapping[str, Reason] = {
     ),
     "TIDE_PATIENCE": Reason(
         "{size} slots have been enough for {enough:.0f} s and would have saved {wasted:.0f} slot-seconds; "
-        "they are worth {change} once they would have saved {price:.0f}"
+        "{change} pays off at {price:.0f}"
     ),
 }
