@@ -37,15 +37,17 @@ from tidegate.events.snapshot import (
     StateOperator,
     snapshot_id,
 )
+from tidegate.events.wire import LONGEST_SECONDS, MOST_SLOTS
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 name = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,10}[a-z0-9])?", fullmatch=True)
 topic = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True)
 path = st.from_regex(r"/[a-z]{1,8}\.py", fullmatch=True)
 count = st.integers(0, 2**63 - 1)
-size = st.integers(1, 1_000_000)
+size = st.integers(1, MOST_SLOTS)
 figure = st.floats(allow_nan=False, allow_infinity=False)
-seconds = st.floats(0, 1e12)
+seconds = st.floats(0, LONGEST_SECONDS)
+slots = st.integers(0, MOST_SLOTS)
 positive = st.floats(1e-9, 1e9)
 scalar = st.one_of(text, st.booleans(), count, figure)
 instant = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
@@ -168,9 +170,9 @@ snapshots = st.tuples(name, count).flatmap(
             )
         ),
         state_operators=many(st.builds(StateOperator, name=text, rows=count, memory_bytes=count, partitions=size)),
-        slots_granted=optional(count),
+        slots_granted=optional(slots),
         gc_ratio=optional(st.floats(0, 1)),
-        pool=optional(st.builds(Pool, pool_id=name, slots_total=count, slots_used=count, workers_alive=count)),
+        pool=optional(st.builds(Pool, pool_id=name, slots_total=slots, slots_used=slots, workers_alive=count)),
         missing=many(st.sampled_from(Part)),
     )
 )
