@@ -74,6 +74,17 @@ def test_a_master_that_cannot_tell_does_not_mean_absent(answer: Any) -> None:
         _answering(answer).state(_spec(), "driver-1-1")
 
 
+def test_an_id_from_a_topic_stays_within_its_path() -> None:
+    """The id of a driver is read from the results of commands; no other action of the gateway can be made of it."""
+    asked: list[httpx.Request] = []
+    answer = {"action": "SubmissionStatusResponse", "success": True, "driverState": "RUNNING"}
+    master = _answering(answer, asked)
+    master.state(_spec(), "../killall")
+    master.kill(_spec(), "../killall?x")
+    paths = [request.url.raw_path for request in asked]
+    assert paths == [b"/v1/submissions/status/..%2Fkillall", b"/v1/submissions/kill/..%2Fkillall%3Fx"]
+
+
 def test_a_standby_master_knows_nothing() -> None:
     """Only a master that is ALIVE is asked who is alive."""
     with pytest.raises(BackendUnreachable, match="RECOVERING"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -80,7 +81,7 @@ class Standalone:
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the master says about a driver."""
-        answer = self._ask("GET", f"{_rest(spec)}/v1/submissions/status/{submission_id}")
+        answer = self._ask("GET", f"{_rest(spec)}/v1/submissions/status/{quote(submission_id, safe='')}")
         found = answer.get("success")
         if answer.get("action") != "SubmissionStatusResponse" or (not found and "message" in answer):
             # a master that is still recovering also answers "not found", with its reason in the message
@@ -101,7 +102,7 @@ class Standalone:
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver by force; it may have ended already."""
-        self._ask("POST", f"{_rest(spec)}/v1/submissions/kill/{submission_id}")
+        self._ask("POST", f"{_rest(spec)}/v1/submissions/kill/{quote(submission_id, safe='')}")
 
     def applications(self, spec: JobSpec) -> dict[str, str]:
         """Return the names, by id, of all applications that hold or wait for slots.
