@@ -15,12 +15,12 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 
-from services.collector.view import App, ClusterView
+from services.collector.view import ACTIVE, App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.config_map import JOB_LABEL
@@ -103,7 +103,7 @@ class Capacity:
         return max(0, min([self.left.fit(executor), *(quota.fit(executor) for quota in self.quotas)]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KubernetesView:
     """One answer about a cluster and one namespace of it."""
 
@@ -114,9 +114,12 @@ class KubernetesView:
 
     def of(self, spec: JobSpec) -> ClusterView:
         """Return what a job in the namespace sees."""
-        apps = (_app(spec, pods) for pods in self._by_application().values())
-        nodes = 0 if self.capacity is None else len(self.capacity.left.nodes)
-        return ClusterView.of_apps(apps, more=self._more(spec), workers_alive=nodes)
+        cores = spec.application.executor_cores
+        names = {spec.job_id, app_name_label(spec.job_id)}
+        ours = {id(pods): pods for name in names for pods in self._by_name.get(name, ())}
+        own = [_app(pods, cores, spec.job_id) for pods in ours.values()]
+        own = [app for app in own if app.state in ACTIVE]
+        return self._common.seen_by(spec.job_id, own, more=self._more(spec))
 
     def _more(self, spec: JobSpec) -> int | None:
         """Return how many more slots the job could get; None if that cannot be known."""
@@ -125,13 +128,39 @@ class KubernetesView:
         except ValueError as error:
             log.warning("job %s: its executors have no size, so its pool has none: %s", spec.job_id, error)
             return None
-        return None if self.capacity is None else self.capacity.fit(executor) * spec.application.executor_cores
+        if self.capacity is None:
+            return None
+        if executor not in self._fits:
+            self._fits[executor] = self.capacity.fit(executor)
+        return self._fits[executor] * spec.application.executor_cores
 
-    def _by_application(self) -> Mapping[str, list[Object]]:
+    @cached_property
+    def _common(self) -> ClusterView:
+        """What all jobs see alike."""
+        nodes = 0 if self.capacity is None else len(self.capacity.left.nodes)
+        return ClusterView.of_apps(map(_app, self._by_application), more=0, workers_alive=nodes)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[Sequence[Object]]]:
+        """The pods of each application, by what it is called and by the job that its driver names."""
+        found: dict[str, list[Sequence[Object]]] = {}
+        for pods in self._by_application:
+            first = _first(pods)
+            for name in {application_name(first), labels_of(first).get(JOB_LABEL, "")}:
+                found.setdefault(name, []).append(pods)
+        return found
+
+    @cached_property
+    def _by_application(self) -> Collection[Sequence[Object]]:
         found: dict[str, list[Object]] = {}
         for pod in self.spark_pods:
             found.setdefault(labels_of(pod).get(APP_LABEL, name_of(pod)), []).append(pod)
-        return found
+        return found.values()
+
+    @cached_property
+    def _fits(self) -> dict[Room, int]:
+        """How many more executors of a size would get a node."""
+        return {}
 
 
 class KubernetesClusters:
@@ -210,25 +239,31 @@ def quantity(text: object) -> float:
     return float(match[1]) * _SUFFIXES[match[2]]
 
 
-def _app(spec: JobSpec, pods: Sequence[Object]) -> App:
-    """Return an application as its pods show it; `spec` is the job that asks, and its own name is not shortened."""
+def _app(pods: Sequence[Object], usual: int = 1, job_id: str | None = None) -> App:
+    """Return an application as its pods show it; if it is that of the job that asks, with the job's own name.
+
+    An executor that does not tell its slots has as many as `usual`.
+    """
     executors = [pod for pod in pods if labels_of(pod)[ROLE_LABEL] == "executor" and not is_over(pod)]
     drivers = [pod for pod in pods if labels_of(pod)[ROLE_LABEL] == "driver"]
     alive = any(not is_over(pod) for pod in drivers) or bool(executors)
     failed = any(phase_of(pod) == "Failed" for pod in drivers)
-    first = min(drivers or pods, key=_created_millis)
-    name = application_name(first)
-    ours = labels_of(first).get(JOB_LABEL) == spec.job_id or name == app_name_label(spec.job_id)
-    usual = spec.application.executor_cores
+    first = _first(pods)
     return App.model_validate(
         {
             "id": labels_of(first).get(APP_LABEL, name_of(first)),
-            "name": spec.job_id if ours else name,
+            "name": job_id or application_name(first),
             "cores": sum(_slots(pod, usual) for pod in executors if node_of(pod) is not None),
             "state": "RUNNING" if alive else "FAILED" if failed else "FINISHED",
             "starttime": _created_millis(first),
         }
     )
+
+
+def _first(pods: Sequence[Object]) -> Object:
+    """Return the pod that tells what an application is called: the oldest driver, or the oldest of all."""
+    drivers = [pod for pod in pods if labels_of(pod)[ROLE_LABEL] == "driver"]
+    return min(drivers or pods, key=_created_millis)
 
 
 def _slots(pod: Object, usual: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -68,6 +68,23 @@ class ClusterView:
             active=active,
             completed={app.id: app for app in ordered if app.id not in active},
             active_by_name={app.name: app for app in active.values()},
+        )
+
+    def seen_by(
+        self, job_id: str, own: Collection[App], *, more: int | None, elsewhere: Collection[str] = ()
+    ) -> ClusterView:
+        """Return what a job sees that knows its own active applications better: how they are called, and their cores.
+
+        Of the others nothing is looked at again, as hundreds of jobs may share a pool.
+        """
+        used = self.slots_used + sum(app.cores - self.active[app.id].cores for app in own if app.id not in elsewhere)
+        newest = {job_id: max(own, key=lambda app: app.start_millis)} if own else {}
+        return replace(
+            self,
+            slots_total=None if more is None else used + more,
+            slots_used=used,
+            active={**self.active, **{app.id: app for app in own}},
+            active_by_name={**self.active_by_name, **newest},
         )
 
     def of(self, spec: JobSpec) -> ClusterView:

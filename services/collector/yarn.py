@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from services.collector.view import App, ClusterView
+from services.collector.view import ACTIVE, App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.kubernetes.pods import memory_mb
@@ -33,7 +34,7 @@ _OTHERS_CORES = 1
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class YarnView:
     """One answer of a ResourceManager."""
 
@@ -45,13 +46,27 @@ class YarnView:
         """Return what a job in its queue sees."""
         name = spec.application.conf.get(_QUEUE, "default").rpartition(".")[2]
         queue = next((one for one in _queues(self.scheduler) if one.get("queueName") == name), None)
-        elsewhere = {str(app["id"]) for app in self.applications if queue is not None and _leaf(app) != name}
-        return ClusterView.of_apps(
-            (_app(spec, app) for app in self.applications),
-            more=self._more(spec, queue),
-            workers_alive=int(self.metrics["activeNodes"]),
-            elsewhere=elsewhere,
-        )
+        if (of_queue := self._of_queues.get(name)) is None:
+            elsewhere = {str(app["id"]) for app in self.applications if queue is not None and _leaf(app) != name}
+            alive = int(self.metrics["activeNodes"])
+            common = ClusterView.of_apps(map(_app, self.applications), more=0, workers_alive=alive, elsewhere=elsewhere)
+            of_queue = self._of_queues[name] = common, elsewhere
+        common, elsewhere = of_queue
+        own = [_app(app, spec.application.executor_cores) for app in self._by_name.get(spec.job_id, ())]
+        own = [app for app in own if app.state in ACTIVE]
+        return common.seen_by(spec.job_id, own, more=self._more(spec, queue), elsewhere=elsewhere)
+
+    @cached_property
+    def _of_queues(self) -> dict[str, tuple[ClusterView, set[str]]]:
+        """What all jobs of a queue see alike, and the applications of other queues."""
+        return {}
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[Object]]:
+        found: dict[str, list[Object]] = {}
+        for app in self.applications:
+            found.setdefault(str(app["name"]), []).append(app)
+        return found
 
     def _more(self, spec: JobSpec, queue: Object | None) -> int | None:
         """Return how many more slots the job could get; None if that cannot be known."""
@@ -117,9 +132,8 @@ class _Seen:
     ended: list[dict[str, Any]]
 
 
-def _app(spec: JobSpec, app: Object) -> App:
-    """Return an application as any cluster shows it; executors of the job that asks have its cores."""
-    cores = spec.application.executor_cores if app["name"] == spec.job_id else _OTHERS_CORES
+def _app(app: Object, cores: int = _OTHERS_CORES) -> App:
+    """Return an application as any cluster shows it; each of its executors has so many cores."""
     state = str(app["state"])
     over = _OVER.get(str(app.get("finalStatus")), "FAILED")
     return App.model_validate(

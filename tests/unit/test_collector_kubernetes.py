@@ -19,6 +19,7 @@ from services.collector.sources import KafkaAnswer
 from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters
 from tests.support.clusters import on_kubernetes
+from tests.support.counted import CountedList
 from tests.support.events import START, job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tidegate.events.job import JobSpec
@@ -195,6 +196,24 @@ def test_a_name_that_is_no_label_is_known(cluster: Cluster) -> None:
     """Spark shortens and changes names for its labels; the job that asks finds itself."""
     cluster.spark("driver", "x", "spark-x", "my-job-v2")
     assert cluster.view(on_kubernetes(job("my_job.v2"))).active_by_name["my_job.v2"].id == "spark-x"
+
+
+def test_the_pods_of_a_namespace_are_looked_at_once_for_all_its_jobs(cluster: Cluster) -> None:
+    """Each job has its own executors' cores and room for its own size, and hundreds may share a namespace."""
+    for number in range(9):
+        cluster.spark("driver", f"d-{number}", f"spark-{number}", f"job-{number}")
+        cluster.spark("executor", f"e-{number}", f"spark-{number}", f"job-{number}", cpu="100m", memory="1Mi")
+    seen = asyncio.run(cluster.views("jobs"))[0]
+    view = KubernetesView(CountedList(seen.spark_pods), seen.capacity)
+    for number in range(9):
+        sizes: Any = {"min_parallelism": 1 + number, "max_parallelism": 4 + 4 * number}
+        spec = on_kubernetes(job(f"job-{number}", executor_cores=1 + number, **sizes))
+        of_job = view.of(spec)
+        assert of_job.active[f"spark-{number}"].cores == 1 + number
+        assert of_job.slots_used == 2 + 8 + (1 + number), "an executor of another job that tells no cores has one"
+        assert of_job.slots_total is not None
+        assert (of_job.slots_total - of_job.slots_used) % (1 + number) == 0
+    assert view.spark_pods.passes == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/resourcequotas", r"/v1/pods"])

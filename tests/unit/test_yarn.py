@@ -10,6 +10,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
 from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters, YarnView
+from tests.support.counted import CountedList
 from tests.support.events import job
 from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
 from tests.support.wait import wait_until
@@ -171,6 +173,24 @@ def test_the_pool_is_the_queue() -> None:
     assert _view(manager).slots_total == 0, "it uses its half of the memory"
     manager.queues[0]["queues"]["queue"][0]["resourcesUsed"] = {"memory": 0, "vCores": 3}
     assert _view(manager).slots_total == 1, "and one core is left of its half"
+
+
+def test_the_applications_of_a_cluster_are_looked_at_once_for_all_its_jobs() -> None:
+    """Each job has its own executors' cores, also in another queue, and hundreds may share a cluster."""
+    manager = FakeResourceManager()
+    for number in range(9):
+        manager.add(f"application_{number}", f"job-{number}", queue="root.night" if number == 8 else "default")
+    apps = CountedList(manager.apps.values())
+    view = YarnView(apps, manager.metrics, {"queues": {"queue": manager.queues}})
+    for number in range(9):
+        sizes: Any = {"min_parallelism": 1 + number, "max_parallelism": 4 + 4 * number}
+        of_job = view.of(on_yarn(job(f"job-{number}", executor_cores=1 + number, **sizes)))
+        assert of_job.active[f"application_{number}"].cores == 2 * (1 + number)
+        assert of_job.slots_used == 2 * 8 + (2 * number if number < 8 else 0)
+    passes = apps.passes
+    for _ in range(9):
+        view.of(on_yarn(job("job-3")))
+    assert apps.passes == passes
 
 
 def test_executors_without_a_size_have_no_room_that_is_known() -> None:
