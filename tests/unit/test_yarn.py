@@ -9,6 +9,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
-from services.actuator.backends.yarn import Yarn, launcher_code
+from services.actuator.backends.yarn import SUBMITS, Yarn, launcher_code
 from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
@@ -130,6 +131,21 @@ def test_a_refused_submission_says_why(cluster: YarnCluster) -> None:
         cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
     cluster.manager.add("application_1", "rates", applicationTags="tidegate-rates-7-2")
     assert cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2)) == "tidegate-rates-7-2"
+
+
+def test_only_some_drivers_are_submitted_at_once(cluster: YarnCluster, tmp_path: Path) -> None:
+    """Each `spark-submit` is a JVM on the actuator's machine, and after an outage hundreds of jobs may start."""
+    running = tmp_path / "running"
+    running.mkdir()
+    submit = tmp_path / "bin" / "spark-submit"
+    words = f"touch {running}/$$; ls {running} | wc -l >> {tmp_path}/most; sleep 0.3; rm {running}/$$"
+    submit.write_text(f"#!/bin/sh\n{words}\n")
+    submissions = [Submission(cluster.spec, Token(epoch, 1), 2) for epoch in range(12)]
+    with ThreadPoolExecutor(len(submissions)) as pool:
+        list(pool.map(cluster.backend.submit, submissions))
+    seen = [int(line) for line in (tmp_path / "most").read_text().split()]
+    assert len(seen) == len(submissions)
+    assert max(seen) <= SUBMITS
 
 
 def test_a_job_on_yarn_needs_its_resource_manager() -> None:

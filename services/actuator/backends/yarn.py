@@ -19,6 +19,7 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 import weakref
 import zipfile
 from collections.abc import Callable, Mapping
@@ -52,6 +53,8 @@ from tidegate.remote.yarn import (
 
 SUBMIT_SECONDS = 180.0
 """How long `spark-submit` may take: it copies jars that the cluster does not have."""
+SUBMITS = 4
+"""How many may run at once, each a JVM of its own: a hundred jobs may have to start in the same second."""
 _INSIDE = "tidegate-launcher"
 """Where a driver finds the archive."""
 _START = f'''"""Runs the launcher, which is next to this file."""
@@ -75,6 +78,7 @@ class Yarn:
     def __init__(self, files: Path | None = None, manager: ResourceManager | None = None) -> None:
         self._files = files
         self._manager = manager or ResourceManager()
+        self._submits = threading.BoundedSemaphore(SUBMITS)
 
     def submit(self, submission: Submission) -> str:
         """Start a driver, return its id. After `BackendUnreachable` it may have been started or not."""
@@ -89,17 +93,18 @@ class Yarn:
             conf=_conf(submission, tag, code),
         )
         try:
-            ran = subprocess.run(
-                [spark_submit(), *words],
-                env=environment() | spec.application.env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-                timeout=SUBMIT_SECONDS,
-                check=False,
-            )
+            with self._submits:
+                ran = subprocess.run(
+                    [spark_submit(), *words],
+                    env=environment() | spec.application.env,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                    timeout=SUBMIT_SECONDS,
+                    check=False,
+                )
         except subprocess.TimeoutExpired as error:
             raise BackendUnreachable(f"spark-submit of {spec.job_id} did not end in {SUBMIT_SECONDS:g} s") from error
         except (OSError, subprocess.SubprocessError) as error:
