@@ -40,6 +40,8 @@ FIRST_SECONDS = 30.0
 """How long the first offsets of a topic hold."""
 FIRST_PARTITIONS = 2000
 """Of about so many partitions the first offsets are asked at once."""
+NAMED = 3
+"""How many topics a line of the log names."""
 FORGET_SECONDS = 3600.0
 """After this long without being asked about it, a topic is forgotten."""
 
@@ -122,8 +124,9 @@ class KafkaOffsets:
             else:
                 found[asked] = answer
                 answered.add(name)
-        for name in errors.keys() - self._complained:
-            log.warning("no offsets of topic %s: %s", name, errors[name].str())
+        if fresh := sorted(errors.keys() - self._complained):
+            more = f" and {len(fresh) - NAMED} more" if len(fresh) > NAMED else ""
+            log.warning("no offsets of topic %s%s: %s", ", ".join(fresh[:NAMED]), more, errors[fresh[0]].str())
         self._complained = (self._complained - answered) | errors.keys()
         real = [error for error in errors.values() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART]
         if real and not found:

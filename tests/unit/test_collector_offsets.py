@@ -19,6 +19,8 @@ class HangingLeader:
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
+        self.asked: list[int] = []
+        """How many partitions each request for offsets had."""
 
     def poll(self, _timeout: float) -> None:
         """Do nothing."""
@@ -34,6 +36,7 @@ class HangingLeader:
     ) -> Mapping[TopicPartition, Future[Any]]:
         """Return an offset for each partition."""
         self.timeouts.append(request_timeout)
+        self.asked.append(len(asked))
         return {each: _done(SimpleNamespace(offset=-1001 if each.partition else 7)) for each in asked}
 
 
@@ -53,3 +56,23 @@ def test_partitions_of_a_leader_that_hangs_are_unknown_and_cost_no_others(caplog
     assert offsets.first_offsets(ends) == {"orders": (7, None)}
     assert max(admin.timeouts) < 3.0
     assert caplog.text.count("no offsets of topic orders") == 1
+
+
+def test_many_topics_without_offsets_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """When a broker is away, a thousand jobs lose their offsets at once."""
+    offsets, admin = KafkaOffsets(CollectorSettings(bootstrap_servers="127.0.0.1:1"), 3.0), HangingLeader()
+    offsets._admin = admin
+    offsets.end_offsets([f"t{number}" for number in range(1000)])
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "no offsets of topic t0 (partitions), t1 (partitions), t10 (partitions) and 997 more" in line
+
+
+def test_thousands_of_partitions_are_asked_in_parts() -> None:
+    """Of one request, librdkafka's time grows with the square of the partitions; the answers are those of all parts."""
+    offsets, admin = KafkaOffsets(CollectorSettings(bootstrap_servers="127.0.0.1:1"), 3.0), HangingLeader()
+    offsets._admin = admin
+    ends = offsets.end_offsets([f"t{number}" for number in range(700)])
+    assert set(ends.values()) == {(7, None)}
+    assert len(ends) == 700
+    assert sum(admin.asked) == 1400
+    assert max(admin.asked) <= 500
