@@ -182,7 +182,8 @@ class Collector:
         specs = await self.sources.bounded("jobs topic", "", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
         self._take_jobs(specs)
         if logs:
-            await asyncio.gather(*(self.sources.logs(where, jobs) for where, jobs in self._wanted({}).items()))
+            wanted = {where: jobs for where, jobs in self._wanted({}).items() if self.sources.are_due(where)}
+            await asyncio.gather(*(self.sources.logs(where, jobs) for where, jobs in wanted.items()))
 
     def _poll_jobs(self) -> list[JobSpec]:
         """Return all specs, whatever changed: an earlier answer may have come too late. Runs in the worker thread."""

@@ -25,7 +25,7 @@ class CollectorSettings(ServiceSettings):
     """Longest wait for one directory of event logs; after that progress, tasks and committed offsets are missing. Also
     for the checkpoints that are asked where logs do not tell."""
     log_poll_seconds: float = Field(default=1.0, gt=0, le=60)
-    """How often the collector reads logs between snapshots, so that little is left to read for a snapshot."""
+    """How often the collector reads logs on its machine between snapshots, so that little is left for a snapshot."""
     log_bytes_per_poll: int = Field(default=16_000_000, ge=65_536)
     """Most bytes (as stored) read at once from one job's log, so that one job's backlog never delays the others."""
     silence_seconds: float = Field(default=60.0, gt=0)

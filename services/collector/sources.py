@@ -11,7 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from services.collector.checkpoint import checkpoint_offsets
 from services.collector.metrics import CollectorMetrics
@@ -30,6 +32,9 @@ from tidegate.sparklog.log_directory import JobReading
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+FAR_SECONDS = 15.0
+"""How often logs that are not on this machine are read if no round has read them, so that it has less to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ class Sources:
         self._log_workers = WorkerThreads("logs")
         self._checkpoint_workers = WorkerThreads("checkpoints")
         self._directories: dict[str, _Directory] = {}
+        self._logs_asked_at: dict[str, float] = {}
+        """By directory, by the monotonic clock."""
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
 
@@ -146,9 +153,18 @@ class Sources:
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
+        self._logs_asked_at[where] = self.clock.monotonic()
         directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.place(where))))
         call = self._log_workers.call(where, self.settings.log_timeout_seconds, lambda _: directory.read(wanted))
         return await self.bounded("logs", where, call)
+
+    def are_due(self, where: str) -> bool:
+        """Return whether to read the logs of a directory between rounds.
+
+        Those on this machine always. Elsewhere a look costs as many requests, however little is new.
+        """
+        is_near = urlsplit(where).scheme in ("", "file")
+        return is_near or self.clock.monotonic() - self._logs_asked_at.get(where, -inf) >= FAR_SECONDS
 
     async def checkpoints(
         self, where: str, topics: Mapping[str, Collection[str]]
@@ -183,6 +199,7 @@ class Sources:
             self.metrics.source_at.remove(kind, place)
         for where in self._directories.keys() - set(places):
             del self._directories[where]
+            self._logs_asked_at.pop(where, None)
         self._kafka_workers.keep(places)
         self._log_workers.keep(places)
         self._checkpoint_workers.keep(places)

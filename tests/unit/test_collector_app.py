@@ -383,6 +383,28 @@ def test_logs_in_hdfs_are_followed_and_missed(tmp_path: Path, caplog: pytest.Log
     assert "logs hdfs:///logs does not answer: FilesError: hdfs:///logs: nothing says where" in caplog.text
 
 
+def test_logs_elsewhere_are_read_for_snapshots_only(tmp_path: Path) -> None:
+    """In HDFS and on S3 a look costs as many requests if nothing is new, so there are none between two rounds."""
+    rolling(tmp_path, recorded()[:-2])
+    with fake_webhdfs() as hdfs:
+        for file in tmp_path.glob("*/*"):
+            hdfs.put(f"/logs/{file.relative_to(tmp_path)}", file.read_bytes())
+
+        async def play() -> list[int]:
+            elsewhere = with_application(spec(tmp_path), event_log_dir="hdfs://nn:8020/logs")
+            world = World(elsewhere, files={"hdfs://nn:8020": {"url": hdfs.url}})
+            await world.begin()
+            counts = []
+            for seconds in (0, 3, 6, 10):
+                await world.turn(seconds)
+                counts.append(len(hdfs.requests))
+            assert [made.missing for made in await world.snapshots(2)] == [(), ()]
+            return counts
+
+        first, between, later, second = asyncio.run(play())
+    assert first == between == later < second
+
+
 def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
     """If a master hangs or fails, its jobs lack capacity and state; other jobs are not affected."""
     rolling(tmp_path, recorded()[:-2])

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from tests.support.eventlogs import APP_ID, as_app, recorded, rolling, up_to
+from tests.support.fake_webhdfs import fake_webhdfs
+from tidegate.remote.files import Files
 from tidegate.sparklog import event_log
 from tidegate.sparklog.application_run import Interval, Reading
-from tidegate.sparklog.log_directory import JobReading, LogDirectory
+from tidegate.sparklog.log_directory import READERS, JobReading, LogDirectory
 
 WHOLE = Interval(datetime(2026, 11, 21, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC), first=True)
 LIMIT = 16_000_000
@@ -41,6 +44,33 @@ def test_a_job_is_found_by_its_id(tmp_path: Path) -> None:
     assert newest(found["a"]).app_id == "app-1"
     assert newest(found["b"]).app_id == "app-2"
     assert found["never-started"] == JobReading((), complete=True, grown_at=None)
+
+
+class Overlapping(list[str]):
+    """Requests that take a while; `most` says how many there were at once."""
+
+    now = most = 0
+
+    @override
+    def append(self, request: str, /) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        time.sleep(0.02)
+        self.now -= 1
+
+
+def test_logs_elsewhere_are_read_several_at_once(tmp_path: Path) -> None:
+    """Hundreds of jobs may share a directory in HDFS, and one after the other they would take longer than a round."""
+    with fake_webhdfs() as hdfs:
+        for number in range(12):
+            rolling(tmp_path, as_app(recorded(), job_id=f"j{number}", app_id=f"app-{number}"), f"app-{number}")
+        for file in tmp_path.glob("*/*"):
+            hdfs.put(f"/logs/{file.relative_to(tmp_path)}", file.read_bytes())
+        hdfs.requests = Overlapping()
+        place = Files({"hdfs": {"url": hdfs.url}}).place("hdfs://nn:8020/logs")
+        found = read(LogDirectory(place, limit_bytes=LIMIT), *(f"j{number}" for number in range(12)))
+    assert [newest(found[f"j{number}"]).app_id for number in range(12)] == [f"app-{number}" for number in range(12)]
+    assert 1 < hdfs.requests.most <= READERS
 
 
 def test_the_application_name_replaces_a_missing_id(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ One thread uses a directory (`worker.py`); what it returns is frozen.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +29,8 @@ HEAD_STEP_BYTES = 16_384
 HEAD_STEPS = 64
 """Spark writes the application's start within about 30 kB; a file without it after a megabyte is not an event log."""
 BROKEN_LINES_NAMED = 5
+READERS = 8
+"""How many logs that are not on this machine are read at once: each takes a few requests, which mostly wait."""
 CLOCKS_APART = timedelta(hours=1)
 """The clocks of two drivers differ by less."""
 """Broken lines of a log that are logged one by one; further ones are only counted."""
@@ -124,11 +127,11 @@ class LogDirectory:
         """
         self._forget_unwanted(wanted)
         self._find(wanted)
+        logs = [each for job_id in wanted for each in self._jobs.get(job_id, ())]
+        _each(logs, lambda each: each.read_on(self._limit), READERS if isinstance(self._path, RemotePath) else 1)
         readings = {}
         for job_id, interval in wanted.items():
             followed = self._jobs.get(job_id, [])
-            for each in followed:
-                each.read_on(self._limit)
             self._drop_replaced(followed)
             if interval is not None:
                 readings[job_id] = JobReading(
@@ -230,6 +233,30 @@ class LogDirectory:
             new.inherited_assigned = old.assigned if old.has_committed else old.inherited_assigned
             gone = followed.pop(0)
             self._by_stem = {stem: each for stem, each in self._by_stem.items() if each is not gone}
+
+
+def _each(logs: Sequence[_Followed], act: Callable[[_Followed], None], threads: int) -> None:
+    """Do something with each log, some at once, in threads that keep no process alive; raise the first error."""
+    errors: list[BaseException] = []
+
+    def work(some: Sequence[_Followed]) -> None:
+        try:
+            for each in some:
+                act(each)
+        except BaseException as error:  # noqa: BLE001 - every error belongs to the caller
+            errors.append(error)
+
+    if threads == 1:
+        work(logs)
+    else:
+        parts = (logs[first::threads] for first in range(threads))
+        working = [threading.Thread(target=work, args=(part,), daemon=True) for part in parts if part]
+        for thread in working:
+            thread.start()
+        for thread in working:
+            thread.join()
+    if errors:
+        raise errors[0]
 
 
 def _is_newer(one: _Followed, other: _Followed) -> bool:
