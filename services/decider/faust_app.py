@@ -25,6 +25,10 @@ METADATA_MS = 5000
 BUFFERED = 64
 """Records that Faust fetches ahead; after a stop, the rest of them is read again."""
 
+SEGMENT_BYTES = 16 * 1024 * 1024
+"""Of the changelog. Kafka compacts no partition's newest segment, which by default grows to 1 GB. A decider would read
+hours of states at its start and after each rebalance, and the watchdog could end it before it has read them all."""
+
 
 def new_app(settings: DeciderSettings) -> faust.App:
     """Return a Faust app without a web server, tables or topics of its own."""
@@ -123,7 +127,8 @@ def prepare_topics(settings: DeciderSettings) -> int:
             settings.changelog,
             num_partitions=partitions,
             replication_factor=settings.replication_factor,
-            config={"cleanup.policy": "compact"} | in_sync(settings.replication_factor),
+            config={"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
+            | in_sync(settings.replication_factor),
         )
         create_topics(admin, [changelog])
     elif found != partitions:

@@ -10,10 +10,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from services.decider.faust_app import prepare_topics
 from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
 from tidegate.engine.state import JobState, to_wire
@@ -25,6 +28,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.poll import retry
 from tidegate.stack.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)
@@ -232,6 +236,21 @@ def test_topics_that_do_not_fit_are_refused(flow: Flow, tmp_path: Path) -> None:
     with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 2
         assert f"topic {flow.settings.changelog} has 3 partitions, the pipeline topics have 4" in decider.text()
+
+
+def test_old_states_are_compacted_soon(flow: Flow) -> None:
+    """Kafka compacts no segment before it is full: with Kafka's own 1 GB, a start would read hours of states."""
+    prepare_topics(flow.settings)
+    admin = AdminClient(flow.settings.kafka())  # its answers come only while it lives
+    asked = [ConfigResource(ResourceType.TOPIC, flow.settings.changelog)]
+
+    def config_of() -> Any:
+        (answer,) = admin.describe_configs(asked).values()
+        return answer.result(timeout=30)
+
+    config = retry(config_of, KafkaException, every=0.1)  # the broker shows a new topic a moment later
+    assert config["cleanup.policy"].value == "compact"
+    assert int(config["segment.bytes"].value) <= 16 * 2**20
 
 
 def test_unknown_settings_are_refused(flow: Flow, tmp_path: Path) -> None:
