@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ from pydantic import model_validator
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision
-from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
@@ -107,7 +107,7 @@ def received(
     model: type[W],
     settings: ServiceSettings,
     *,
-    job: str | None = None,
+    job: str | Collection[str] | None = None,
     since: Since = None,
     follow: bool = False,
     on_error: OnError = warn_of,
@@ -117,10 +117,12 @@ def received(
     """Yield the events of one model with their places, oldest first per pipeline.
 
     `since` is an instant or an age, compared with the time an event was written. Without `follow`, the iteration ends
-    at the current end of the topic; with it, once `stop()` is true. Raises `Unreachable` or `NoSuchTopic` before the
+    at the current end of the topic; with it, once `stop()` is true. With `job`, one or several, records whose headers
+    name another job are passed over unread. Raises `Unreachable` or `NoSuchTopic` before the
     first event, and `TimeoutError` if reading to the current end takes longer than `timeout_seconds`.
     """
     topic, start = BY_MODEL[model].named(settings.topic_prefix), _instant(since)
+    wanted = None if job is None else frozenset([job] if isinstance(job, str) else job)
     check_reachable(settings, topic)
     with closing(TopicReader(settings, [topic], since=start)) as reader:
         deadline = time.monotonic() + timeout_seconds
@@ -132,12 +134,16 @@ def received(
                 continue
             if message.value() is None and model is JobSpec:
                 continue  # a tombstone: the job was removed
+            headers = headers_of(message)
+            if wanted is not None and (named := job_named_by(headers)) is not None and named not in wanted:
+                continue
             try:
-                event = decode(model, message.value(), headers_of(message), message.key())
+                event = decode(model, message.value(), headers, message.key())
             except Unreadable as error:
                 on_error(BadRecord(topic, message.partition(), message.offset(), error, message.value()))
                 continue
-            if job is None or getattr(event, "job_id", (message.key() or b"").decode("utf-8", "replace")) == job:
+            of = getattr(event, "job_id", (message.key() or b"").decode("utf-8", "replace"))
+            if wanted is None or of in wanted:
                 written_at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
                 yield Received(event, message.partition(), message.offset(), written_at, message.key() or b"")
 

@@ -23,11 +23,11 @@ import tidegate
 from tests.support.engine import step
 from tests.support.events import job, result, steady, with_application
 from tidegate.cli import app
-from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs
+from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs, received, skip
 from tidegate.engine.state import JobState
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Observed
-from tidegate.events.envelope import value_of
+from tidegate.events.envelope import encode, value_of
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
@@ -134,6 +134,24 @@ def test_a_spec_is_applied_changed_and_left_alone(cli: Cli, file: Path) -> None:
     assert (second.version, second.scaling.max_parallelism) == (2, 12)
     assert second.change is not None
     assert second.change.reason == "more load"
+
+
+def test_several_files_are_applied_as_one(cli: Cli, file: Path, tmp_path: Path) -> None:
+    """Each job may have a file of its own; a mistake in one of them, or a job in two, publishes nothing."""
+    files = [file]
+    for job_id in ("clicks", "orders"):
+        files.append(tmp_path / f"{job_id}.json")
+        files[-1].write_bytes(value_of(job(job_id)))
+    words = [str(each) for each in files]
+    assert "job_id 'clicks' appears more than once" in cli("apply", *words, words[1], code=2)
+    files[-1].write_bytes(value_of(job("orders")).replace(b'"sources"', b'"sauces"'))
+    cli("apply", *words, code=2)
+    assert current_specs(cli.settings) == {}
+    files[-1].write_bytes(value_of(job("orders")))
+    assert cli("apply", *words).count("new, version 1") == 3
+    change = current_specs(cli.settings)["orders"].change
+    assert change is not None
+    assert change.reason == "tidegate apply job.json and 2 more"
 
 
 def test_a_job_does_not_change_its_cluster_while_it_runs(cli: Cli, file: Path, tmp_path: Path) -> None:
@@ -299,6 +317,38 @@ def test_why_tells_the_newest_decision_or_the_one_asked_for(cli: Cli, file: Path
     assert "no query of the job reads in" in cli("why", "rates")
     assert "no decision on rates with sequence 5" in cli("why", "rates", "--at", "5", code=2)
     assert "does not manage a job 'other'" in cli("why", "other", code=2)
+
+
+def test_a_newest_decision_is_looked_for_near_the_newest_of_all(cli: Cli, file: Path) -> None:
+    """However long nothing was decided, it is found; but no month of the others' is read for a job that has none."""
+    cli("apply", str(file))
+    made = encode(DECISIONS[-1])
+    hours_ago = int((time.time() - 5 * 3600) * 1000)
+    producer = Producer(cli.settings.kafka())
+    producer.produce(cli.settings.topic_prefix + "decisions", made.value, made.key, timestamp=hours_ago)
+    producer.flush(20)
+    assert DECISIONS[-1].sentence in cli("jobs")
+    assert DECISIONS[-1].sentence in cli("why", "rates")
+    cli.publish(*(each.model_copy(update={"job_id": "other", "pipeline_id": "other"}) for each in DECISIONS))
+    assert "no decision since" in cli("jobs")
+    assert "no decision on rates since" in cli("why", "rates", code=2)
+    assert "known jobs: rates" in cli("pause", "other", code=2)
+
+
+def test_records_of_other_jobs_are_passed_over_unread(cli: Cli) -> None:
+    """A thousand jobs share a topic: asked about one, only what its headers do not tell of others is decoded."""
+    cli.publish(*DECISIONS)
+    made = encode(DECISIONS[-1].model_copy(update={"job_id": "other"}))
+    producer = Producer(cli.settings.kafka())
+    topic = cli.settings.topic_prefix + "decisions"
+    producer.produce(topic, b"{", made.key, headers=made.headers)
+    producer.produce(topic, b"[", made.key)
+    producer.flush(20)
+    bad: list[BadRecord] = []
+    found = list(received(Decision, cli.settings, job="rates", on_error=bad.append))
+    assert len(found) == len(DECISIONS)
+    assert [each.value for each in bad] == [b"["]
+    assert list(received(Decision, cli.settings, job={"other", "third"}, on_error=skip)) == []
 
 
 def test_why_tells_what_would_change_a_decision(cli: Cli, file: Path) -> None:

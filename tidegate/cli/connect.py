@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -106,12 +107,19 @@ def stack_redis(info: StackInfo) -> dict[str, object]:
     return {"redis_url": info.redis_url, "redis_password": info.redis_password}
 
 
+NAMED = 5
+"""How many jobs of similar names an error names."""
+
+
 def spec_of(settings: ClientSettings, job: str) -> JobSpec:
     """Return a job's current spec; raises `Problem` with the known jobs if there is none."""
     specs = current_specs(settings)
     if job not in specs:
-        known = ", ".join(specs) if specs else "none; add one with `tidegate apply job.yaml`"
-        raise Problem(f"Tidegate does not manage a job {job!r} at {settings.bootstrap_servers}", f"known jobs: {known}")
+        alike = get_close_matches(job, specs, n=NAMED, cutoff=0.0)
+        known = ", ".join(alike) if specs else "none; add one with `tidegate apply job.yaml`"
+        more = f", and {len(specs) - len(alike)} more; `tidegate jobs` shows all" if len(specs) > len(alike) else ""
+        what = f"Tidegate does not manage a job {job!r} at {settings.bootstrap_servers}"
+        raise Problem(what, f"known jobs: {known}{more}")
     return specs[job]
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,15 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
         raise Problem("\n       ".join(problems), "deploy/examples/job.yaml is a working example")
     if not specs:
         raise Problem(f"{name}: the file holds no spec", "deploy/examples/job.yaml is a working example")
-    twice = sorted({s.job_id for s in specs if sum(o.job_id == s.job_id for o in specs) > 1})
+    refuse_twice(specs, name)
+    return specs
+
+
+def refuse_twice(specs: Iterable[JobSpec], name: str) -> None:
+    """Raise `Problem` if two specs are of the same job."""
+    twice = sorted(job_id for job_id, times in Counter(spec.job_id for spec in specs).items() if times > 1)
     if twice:
         raise Problem(f"{name}: job_id {twice[0]!r} appears more than once")
-    return specs
 
 
 def _is_json(text: str) -> bool:

@@ -17,7 +17,7 @@ from tidegate import operate
 from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
 from tidegate.cli.priors import published_prior
 from tidegate.cli.problems import Problem
-from tidegate.cli.specfile import load_specs
+from tidegate.cli.specfile import load_specs, refuse_twice
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
 from tidegate.events.job import JobSpec, Mode, SpecChange
@@ -38,8 +38,8 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorde
 
 
 def apply(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="YAML or JSON. Several jobs are several YAML documents.")
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON. Several jobs are several YAML documents.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, but publish nothing.")] = False,
     prior_from: Annotated[
@@ -52,14 +52,16 @@ def apply(
 ) -> None:
     """Add jobs to Tidegate, or change their specs.
 
-    A spec says what to run and how to scale it; deploy/examples/job.yaml is a commented example. The whole file is
-    checked before anything is published, and each changed field is shown. The version is set automatically. Applying an
+    A spec says what to run and how to scale it; deploy/examples/job.yaml is a commented example. All files are checked
+    before anything is published, and each changed field is shown. The version is set automatically. Applying an
     unchanged spec does nothing. A job that is meant to run keeps its cluster: to move it, stop it first.
 
     Example:  tidegate apply job.yaml --dry-run
               tidegate apply job.yaml --reason "twice the load on Sunday"
+              tidegate apply jobs/*.yaml
     """
-    wanted = load_specs(file)
+    wanted = [spec for file in files for spec in load_specs(file)]
+    refuse_twice(wanted, "the files")
     settings = connect(bootstrap_servers, topic_prefix)
     present = current_specs(settings)
     if prior_from:
@@ -68,6 +70,8 @@ def apply(
             spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"prior": prior})}) for spec in wanted
         ]
     changed = []
+    all_specs = {**present, **{each.job_id: each for each in wanted}}
+    one_of_each = {(each.pool_id, _cluster(each)): each for each in all_specs.values()}.values()
     for spec in wanted:
         now = present.get(spec.job_id)
         if (moved := refused_move(spec, now)) is not None:
@@ -75,12 +79,13 @@ def apply(
         new = next_version(spec, now)
         _show_change(now, new)
         show_unreadable(spec, Files(settings.files))
-        show_shared_pool(spec, {**present, **{each.job_id: each for each in wanted}}.values())
+        show_shared_pool(spec, one_of_each)
         changed += [new] if new else []
     if changed and dry_run:
         stdout().print("dry run: nothing was published")
     elif changed:
-        change = _change(reason or f"tidegate apply {file.name}")
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        change = _change(reason or f"tidegate apply {files[0].name}{more}")
         publish(settings, [spec.model_copy(update={"change": change}) for spec in changed])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -11,20 +12,27 @@ from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.client import ClientSettings, current_specs, received, skip
+from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import DECISIONS
 from tidegate.fleet.explain import delay, explain, spans_of
 from tidegate.fleet.warnings import warnings_of
+from tidegate.runtime.consumer import newest_at
 from tidegate.terminal import age, clock, figure, stdout, styled, table
 from tidegate.whatif.nearest import NearestChange, in_words, what_would_change
 from tidegate.whatif.recorded import CannotTry
 from tidegate.whatif.topics import received_job, since_keyframe
 
-LOOK_BACK = (timedelta(minutes=10), timedelta(hours=6), None)
-"""How far back to look for the newest decision, step by step: most jobs have one every few seconds."""
+LOOK_BACK = (timedelta(minutes=1), timedelta(minutes=10))
+"""How long before the newest decision of all a job's newest one may be, step by step: most have one every few seconds.
+
+To look further, for a job that has none, would be to read a month of the decisions on all the others.
+"""
+LOOK_BACK_INTERVALS = 3
+"""The same, in intervals of the job."""
 LAST_COMMAND = timedelta(hours=1)
 """How far back to look for the result of the last command."""
 
@@ -57,10 +65,15 @@ def why(
     if start is not None:
         _over_time(settings, job, start, as_json)
         return
-    decision = _at(settings, job, at) if at is not None else _newest(settings, job)
+    if at is not None:
+        decision, since_when = _at(settings, job, at), None
+    else:
+        spec = current_specs(settings).get(job)  # a job that was removed may still be asked about
+        newest, since_when = _newest_of_all(settings, {job: spec.interval_seconds if spec is not None else 1})
+        decision = newest.get(job)
     if decision is None:
         spec_of(settings, job)  # raises if the job is unknown
-        what = f"with sequence {at}" if at is not None else "yet"
+        what = f"with sequence {at}" if at is not None else _none_since(since_when)
         raise Problem(f"no decision on {job} {what}", "check that the collector and the decider are running")
     if as_json:
         found = [change_fields(one) for one in _changes(settings, decision)] if change else []
@@ -122,13 +135,14 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
     if not specs:
         stdout().print("no jobs; add one with `tidegate apply job.yaml`")
         return
-    newest = _newest_of_all(settings, set(specs))
+    newest, since = _newest_of_all(settings, {spec.job_id: spec.interval_seconds for spec in specs.values()})
     rows: list[list[object]] = []
     for spec in specs.values():
         decision = newest.get(spec.job_id)
         mode = spec.scaling.mode.value if spec.running else "stopped"
         if decision is None:
-            rows.append([spec.job_id, mode, spec.scaling.policy, "", "", "", "", "never", "no decision yet"])
+            none = f"no decision {_none_since(since)}"
+            rows.append([spec.job_id, mode, spec.scaling.policy, "", "", "", "", "", none])
             continue
         seen = decision.evidence
         rows.append(
@@ -178,20 +192,29 @@ def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: boo
     stdout().print(table("", ["from", "sequence", "slots", "status", "times", "why"], rows, right=["times"]))
 
 
-def _newest(settings: ClientSettings, job: str) -> Decision | None:
-    return _newest_of_all(settings, {job}).get(job)
+def _newest_of_all(settings: ClientSettings, wanted: Mapping[str, int]) -> tuple[dict[str, Decision], datetime | None]:
+    """Return the newest decision on each wanted job, and since when they were looked for; None if there are none.
 
-
-def _newest_of_all(settings: ClientSettings, wanted: set[str]) -> dict[str, Decision]:
-    """Return the newest decision on each wanted job, reading no further back than necessary."""
+    `wanted` are the jobs with their intervals, in seconds.
+    """
+    topic = DECISIONS.named(settings.topic_prefix)
+    check_reachable(settings, topic)
     newest: dict[str, Decision] = {}
+    last = since = newest_at(settings, topic)
+    if last is None:
+        return newest, None
     for back in LOOK_BACK:
-        for one in received(Decision, settings, since=back, on_error=skip):
-            if one.event.job_id in wanted:
-                newest[one.event.job_id] = one.event
-        if newest.keys() == wanted:
+        missing = wanted.keys() - newest.keys()
+        since = last - max(back, timedelta(seconds=LOOK_BACK_INTERVALS * max(wanted[job_id] for job_id in missing)))
+        found = received(Decision, settings, job=missing, since=since, on_error=skip)
+        newest |= {one.event.job_id: one.event for one in found}
+        if newest.keys() == wanted.keys():
             break
-    return newest
+    return newest, since
+
+
+def _none_since(since: datetime | None) -> str:
+    return "yet" if since is None else f"since {clock(since)} UTC"
 
 
 def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:

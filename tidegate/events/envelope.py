@@ -30,6 +30,8 @@ from tidegate.events.wire import Wire, identity
 Headers = list[tuple[str, bytes]]
 ANY_KEY = b"(any key)"
 """Given to `decode` as the key, this very object: the key is not to be checked. A null key is one that is wrong."""
+NO_SUBJECT = b"-"
+"""The `ce_subject` of an event that belongs to no job."""
 MAX_VALUE_BYTES = 1_000_000
 """Kafka's own default limit of a message; a larger value is not one of ours."""
 
@@ -102,7 +104,7 @@ def encode(event: Wire, *, key: bytes | None = None, trace_id: str | None = None
         ("ce_id", event_id.encode()),
         ("ce_source", f"/tidegate/{service}".encode()),
         ("ce_type", topic.event_type.encode()),
-        ("ce_subject", cast(str, getattr(event, "job_id", "")).encode() or b"-"),
+        ("ce_subject", cast(str, getattr(event, "job_id", "")).encode() or NO_SUBJECT),
         ("content-type", b"application/json"),
         ("traceparent", f"00-{trace}-{span_of(event_id)}-01".encode()),
     ]
@@ -134,6 +136,12 @@ def trace_from(headers: Iterable[tuple[str, bytes | None]] | None) -> str | None
             if len(parts) == 4 and len(parts[1]) == 32 and set(parts[1]) <= set("0123456789abcdef"):
                 return parts[1]
     return None
+
+
+def job_named_by(headers: Iterable[tuple[str, bytes | None]] | None) -> str | None:
+    """Return the job that a record's headers name; None if they name none, as those of a dead letter."""
+    subject = next((raw for name, raw in headers or () if name == "ce_subject"), None)
+    return None if subject in (None, NO_SUBJECT) else subject.decode("utf-8", "replace")
 
 
 def decode(
