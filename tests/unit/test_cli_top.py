@@ -134,6 +134,21 @@ def test_a_part_of_a_name_finds_jobs() -> None:
     play(fleet_of(5), steps)
 
 
+def test_of_many_jobs_the_table_has_those_that_need_an_operator() -> None:
+    """A thousand rows take too long to draw, and to read; the line above tells that there are more, `/` finds them."""
+
+    async def steps(made: TopApp, pilot: Pilot[None]) -> None:
+        assert table(made).row_count == 200
+        assert shown(made, 0)[1] == spec(2).job_id
+        assert "300 jobs" in said(made, "#summary")
+        assert "(100 more: / finds them)" in said(made, "#summary")
+        await pilot.press("slash", *spec(299).job_id, "enter")
+        assert (table(made).row_count, shown(made, 0)[1]) == (1, spec(299).job_id)
+        assert "more" not in said(made, "#summary")
+
+    play(fleet_of(300), steps)
+
+
 @pytest.mark.parametrize("size", [(200, 60), (80, 24), (40, 10), (20, 5)])
 def test_any_size_of_terminal_will_do(size: tuple[int, int]) -> None:
     """The app starts on any terminal and follows a change of its size, also with many jobs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,16 @@ def test_the_doctor_names_the_spark_of_each_job(monkeypatch: pytest.MonkeyPatch)
     )
     assert told["Spark of e"][0] == "warn"
     assert "refused" in told["Spark of e"][1]
+
+
+def test_the_doctor_asks_several_masters_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred clusters may have their jobs here, and each one that hangs takes its whole time limit."""
+    together = threading.Barrier(4)
+
+    def get(_url: str, **_: Any) -> httpx.Response:
+        together.wait(5)
+        raise httpx.ConnectTimeout("no answer")
+
+    monkeypatch.setattr(httpx, "get", get)
+    specs = {name: _spec(name, f"http://{name}:6066") for name in "dacb"}
+    assert [line.what for line in doctor._spark_of_jobs(specs)] == [f"Spark of {name}" for name in "abcd"]

@@ -6,6 +6,7 @@ import platform
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,8 +47,10 @@ DEMO_MEMORY_GB = 4.0
 """What the demo's Kafka, Redis, Spark master, worker, driver and executors need together."""
 
 
-RECENT = timedelta(minutes=10)
-"""How old the snapshots may be whose warnings are shown."""
+RECENT = timedelta(minutes=1)
+"""How old the snapshots may be whose warnings are shown, or two of the longest interval: most jobs have one in 10 s."""
+_ASKED_AT_ONCE = 16
+"""How many masters are asked at once."""
 _NAMED = 3
 """How many jobs of one master a line names."""
 
@@ -126,7 +129,8 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
         yield from refused_specs(specs)
         yield from _spark_of_jobs(specs)
         yield from files_of_jobs(specs, Files(settings.files))
-        recent = received(MetricSnapshot, settings, since=RECENT, on_error=skip)
+        longest = timedelta(seconds=2 * max((spec.interval_seconds for spec in specs.values()), default=0))
+        recent = received(MetricSnapshot, settings, since=max(RECENT, longest), on_error=skip)
         yield from warnings_about({one.event.job_id: one.event for one in recent if one.event.job_id in specs})
 
 
@@ -251,15 +255,20 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
     for spec in specs.values():
         if spec.application.rest_url is not None:
             jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
-    for url, names in sorted(jobs.items()):
+
+    def look(url: str) -> Finding:
+        names = jobs[url]
         what = f"Spark of {', '.join(sorted(names)[:_NAMED])}" + (" and others" if len(names) > _NAMED else "")
         try:
             # an answer about a driver that is not there names the version all the same
             answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5).json()
-            yield spark_finding(what, str(answer["serverSparkVersion"]), url)
+            return spark_finding(what, str(answer["serverSparkVersion"]), url)
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             said = f"{url}: {type(error).__name__}: {error}"
-            yield Finding("warn", what, said, "start its master, or correct application.rest_url")
+            return Finding("warn", what, said, "start its master, or correct application.rest_url")
+
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:  # those that hang take all of their time
+        yield from pool.map(look, sorted(jobs))
 
 
 def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:

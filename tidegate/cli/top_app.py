@@ -20,6 +20,8 @@ from tidegate.terminal import age, harmless, size
 
 REFRESH_SECONDS = 0.5
 COLUMNS = ("state", "job", "slots", "delay", "lag", "arrival/s", "capacity/s", "mode", "why")
+MOST_ROWS = 200
+"""Jobs in the table: with 1,000 rows, to draw them in another order takes longer than `REFRESH_SECONDS`."""
 TONES = {"good": "green", "busy": "yellow", "bad": "bold red", "unknown": "dim"}
 
 
@@ -110,8 +112,8 @@ class TopApp(App[None]):
         now = datetime.now(UTC)
         with self._feed.reading() as fleet:
             jobs = ranked((job for job in fleet if self._wanted in job.spec.job_id), now)
-            rows = {job.spec.job_id: cells_of(row_of(job, now)) for job in jobs}
-            self._summary(fleet, now)
+            rows = {job.spec.job_id: cells_of(row_of(job, now)) for job in jobs[:MOST_ROWS]}
+            self._summary(fleet, now, len(jobs) - len(rows))
         table = self._table
         if list(rows) != list(self._shown):
             chosen, place = self._chosen(), table.cursor_row
@@ -169,7 +171,7 @@ class TopApp(App[None]):
         place = self._table.cursor_row
         return list(self._shown)[place] if 0 <= place < len(self._shown) else None
 
-    def _summary(self, fleet: Fleet, now: datetime) -> None:
+    def _summary(self, fleet: Fleet, now: datetime, left_out: int) -> None:
         slots = sum(job.decision.current_parallelism for job in fleet if job.decision is not None)
         states = ", ".join(f"{count} {badge.word}" for badge, count in counted(fleet, now))
         state = {"live": "", "loading": "  (reading the topics)"}.get(
@@ -177,7 +179,8 @@ class TopApp(App[None]):
         )
         jobs = f"{len(fleet)} job" + ("" if len(fleet) == 1 else "s")
         said = f"{jobs}, {size(slots)}: {states}" if len(fleet) else "no jobs yet"
-        text = f"Tidegate {now:%H:%M:%S} UTC  {said}{state}"
+        more = f"  ({left_out} more: / finds them)" if left_out else ""
+        text = f"Tidegate {now:%H:%M:%S} UTC  {said}{more}{state}"
         self._line.update(text)
 
 
