@@ -17,7 +17,7 @@ from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
 from tests.support.sides import create_at_once
-from tidegate.launcher.control import config_map, file_store, remote_store
+from tidegate.launcher.control import config_map, network, remote_folder
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.config_map import JOB_LABEL, ConfigMapStore, object_name
 from tidegate.launcher.control.files import Control, SizeOrder, Token
@@ -180,7 +180,7 @@ class TestConfigMap:
         self, server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A driver does not fail because the API server is away for a while; what it writes then arrives later."""
-        monkeypatch.setattr(remote_store, "AGAIN_SECONDS", 0.02)
+        monkeypatch.setattr(network, "AGAIN_SECONDS", 0.02)
         store = ConfigMapStore(server.api, "jobs", "rates", patience_seconds=10)
         server.silent = True
         threading.Timer(0.2, lambda: setattr(server, "silent", False)).start()
@@ -246,7 +246,7 @@ class TestHdfs:
         theirs.write("stop", "1")
         for name in ("stop", "hold", "go"):
             ours.read(name)
-        time.sleep(remote_store.VIEW_SECONDS)
+        time.sleep(network.VIEW_SECONDS)
         before = len(hdfs.requests)
         for _ in range(200):
             assert (ours.read("stop"), ours.read("hold"), ours.read("go")) == ("1", None, None)
@@ -256,7 +256,7 @@ class TestHdfs:
 
     def test_a_view_grows_old(self, hdfs: FakeWebHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
         """What others write or remove is seen soon, also if it looks the same by size and time."""
-        monkeypatch.setattr(file_store, "VIEW_SECONDS", 0.0)
+        monkeypatch.setattr(remote_folder, "VIEW_SECONDS", 0.0)
         ours, theirs = _in(hdfs), _in(hdfs)
         for text in ("1", "2"):
             theirs.write("stop", text)
@@ -266,7 +266,7 @@ class TestHdfs:
 
     def test_a_patient_store_waits_for_the_server(self, hdfs: FakeWebHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
         """A driver does not fail because HDFS is away for a while; an actuator is told at once. Nothing is absent."""
-        monkeypatch.setattr(remote_store, "AGAIN_SECONDS", 0.02)
+        monkeypatch.setattr(network, "AGAIN_SECONDS", 0.02)
         _in(hdfs).write("fence", "1")
         hdfs.silent.set()
         with pytest.raises(OSError, match=r"hdfs://nn:8020/control/rates.* does not answer"):

@@ -13,7 +13,7 @@ import pytest
 from tests.s3.conftest import S3Server
 from tests.support.sides import check_that_a_checkpoint_is_repeated, create_at_once
 from tests.support.wait import wait_until
-from tidegate.launcher.control.file_store import SharedPlace
+from tidegate.launcher.control.remote_folder import SharedPlace
 from tidegate.launcher.control.store import Store, store_at
 from tidegate.launcher.spark.hadoop import S3aPath, place_of
 from tidegate.remote.files import Files, names

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-from tidegate.launcher.control.remote_store import VIEW_SECONDS, patiently
+from tidegate.launcher.control.network import VIEW_SECONDS, patiently
 from tidegate.launcher.kubernetes.api import CONFLICT, NOT_FOUND, Api, ApiRefused, ApiUnreachable
 
 JOB_LABEL = "tidegate.dev/job"

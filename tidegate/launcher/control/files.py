@@ -41,8 +41,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidegate.launcher.control.file_store import SharedPlace
 from tidegate.launcher.control.json_files import ControlError, JsonFile, JsonFiles
+from tidegate.launcher.control.remote_folder import SharedPlace
 from tidegate.launcher.control.store import FolderStore, Store, store_at
 from tidegate.launcher.kubernetes.api import Api
 

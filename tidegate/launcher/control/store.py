@@ -14,7 +14,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from tidegate.launcher.control.config_map import ConfigMapStore
-from tidegate.launcher.control.file_store import FileStore, SharedPlace
+from tidegate.launcher.control.remote_folder import RemoteFolderStore, SharedPlace
 from tidegate.launcher.kubernetes.api import Api
 
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
@@ -141,4 +141,4 @@ def store_at(
         return FolderStore(Path(unquote(parts.path)) / job_id)
     if open_folder is None:
         raise ValueError(f"control_dir {text!r} cannot be reached from here: it must be a path")
-    return FileStore(f"{text.rstrip('/')}/{job_id}", open_folder, patience_seconds=patience_seconds)
+    return RemoteFolderStore(f"{text.rstrip('/')}/{job_id}", open_folder, patience_seconds=patience_seconds)

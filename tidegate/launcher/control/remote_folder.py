@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from tidegate.launcher.control.remote_store import VIEW_SECONDS, patiently
+from tidegate.launcher.control.network import VIEW_SECONDS, patiently
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class SharedPlace(Protocol):
         """Remove the file."""
 
 
-class FileStore:
+class RemoteFolderStore:
     """The files of one job. Thread-safe.
 
     A swap looks at other files than its own just before it writes, not at the same instant, and HDFS looks at its own
