@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tidegate.events.invalid import text_of
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
 
@@ -57,7 +58,7 @@ def problems_of(
     found: dict[tuple[int | str, ...], tuple[str, tuple[int | str, ...], str, object]] = {}
     details = error.errors(include_url=False, include_context=False)
     for each in details:
-        kind, loc, text = each["type"], each["loc"], each["msg"]
+        kind, loc, text = each["type"], each["loc"], text_of(each)
         follows = any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details)
         if kind == "default_factory_not_called" or (kind == "too_short" and follows):
             continue
@@ -99,7 +100,7 @@ def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object)
     if kind == "too_short":  # of every list that may not be empty
         return f"{field}: needs at least one entry"
     if kind == "value_error":
-        return f"{field}: {message.removeprefix('Value error, ')}"
+        return f"{field}: {message}"
     return f"{field}: {message}, found {value!r:.120}"
 
 

@@ -11,6 +11,7 @@ import httpx
 from pydantic import Field, ValidationError
 
 from services.collector.view import App, ClusterView, Tolerant
+from tidegate.events.invalid import first_problem
 
 
 class MasterUnreachable(RuntimeError):
@@ -63,9 +64,7 @@ def parse_state(answer: bytes, where: str) -> ClusterView:
     try:
         state = _State.model_validate_json(answer)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "(whole answer)"
-        raise MasterUnreachable(f"{where}: not a master's answer: {field}: {first['msg']}") from None
+        raise MasterUnreachable(f"{where}: not a master's answer: {first_problem(error)}") from None
     if state.status != "ALIVE":
         raise MasterUnreachable(f"{where}: the master is {state.status}")
     alive = [worker for worker in state.workers if worker.state == "ALIVE"]

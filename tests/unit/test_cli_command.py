@@ -131,6 +131,16 @@ def test_wrong_usage_is_an_error_of_one_line(program: typer.Typer, words: list[s
     assert "--help` shows how to use it" in hint
 
 
+def test_settings_that_do_not_fit_together_are_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a check of the settings says is printed as it is, without pydantic's name for it."""
+    monkeypatch.setenv("TIDEGATE_SASL_USERNAME", "me")
+    ran = CliRunner().invoke(app, ["jobs", "-b", "127.0.0.1:1"])
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    error, _hint = ran.stderr.splitlines()
+    assert "sasl_mechanism, sasl_username and sasl_password must be set together" in error
+    assert "Value error" not in error
+
+
 @pytest.mark.parametrize("more", [[], ["--rebase"]], ids=["as it was", "moved to now"])
 def test_publishing_a_recording_needs_an_explicit_prefix(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
     """Without a prefix on the command line nothing is published, since services could rescale live jobs by it."""

@@ -84,7 +84,7 @@ BAD_VALUES: dict[str, tuple[bytes | None, str, str]] = {
     "uneven partitions": (
         altered("sources", '[{"topic":"a","end_offsets":[1,2],"committed_offsets":[1]}]'),
         "INVALID",
-        "sources.0: Value error, topic a: 2 end offsets, 1 committed",
+        "sources.0: topic a: 2 end offsets, 1 committed",
     ),
 }
 
@@ -218,7 +218,7 @@ BAD_JOBS: dict[str, tuple[dict[str, Any], str]] = {
     "no source": ({"sources": []}, "sources: Tuple should have at least 1 item"),
     "a newline in a path": ({"application": {"script": "a\nb"}}, "application.script: String should match"),
     **{
-        f"{part}.{name} beyond the calendar": ({part: {name: 1e12}}, f"{part}.{name}: Value error, must be at most")
+        f"{part}.{name} beyond the calendar": ({part: {name: 1e12}}, f"{part}.{name}: must be at most")
         for part, name in (
             ("scaling", "command_ttl_seconds"),
             ("scaling", "lag_objective_seconds"),

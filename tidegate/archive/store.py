@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from tidegate.archive.manifest import KEPT_FOR_READERS, LAYOUT, ArchivedAlready, DataFile, Manifest, Span
+from tidegate.events.invalid import first_problem
 from tidegate.runtime.lock_file import lock_file
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ def load(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise BadArchive(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise BadArchive(f"{path}: {first_problem(error)}") from None
     if manifest.layout != LAYOUT:
         raise BadArchive(f"{path}: layout {manifest.layout} is unknown; this version reads layout {LAYOUT}")
     return manifest

@@ -21,6 +21,7 @@ from tidegate.archive.store import BadArchive, InUse
 from tidegate.archive.stream import CannotArchive
 from tidegate.archive.upkeep import Incomplete
 from tidegate.client import NoSuchTopic, Unreachable
+from tidegate.events.invalid import RAISED, first_problem
 from tidegate.interrupts import interruptible
 from tidegate.operate import SpecRefused
 from tidegate.replay.audit.run import CannotAudit
@@ -95,9 +96,8 @@ def problem_of(error: BaseException) -> Problem | None:
         case ModuleNotFoundError() if error.name in OPTIONAL:
             return Problem(f"{error.name} is not installed", "pip install 'tidegate[replay]'")
         case ValidationError():
-            first = error.errors(include_url=False)[0]
-            field = ".".join(map(str, first["loc"])) or error.title
-            return Problem(f"setting {field}: {first['msg']}", "settings come from options and TIDEGATE_… variables")
+            what = f"setting {first_problem(error, error.title)}"
+            return Problem(what, "settings come from options and TIDEGATE_… variables")
         case SettingsError():
             return Problem(f"{error}: {error.__cause__}", "the value of this TIDEGATE_… variable must be JSON")
         case OSError():  # a name too long, a full disk, a file system elsewhere: what ends a command, and is no bug
@@ -105,7 +105,7 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(what if error.filename is None else f"{error.filename}: {what}")
         case UsageError() if type(error).show is UsageError.show:  # the help itself comes as such an error too
             command = f"{error.ctx.command_path} --help" if error.ctx else "tidegate --help"
-            text = error.format_message().rstrip(".").replace("Value error, ", "")  # pydantic's words
+            text = error.format_message().rstrip(".").replace(RAISED, "")  # Typer checks choices with pydantic
             return Problem(text, f"`{command}` shows how to use it")
         case _:
             return None

@@ -20,6 +20,7 @@ from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs, refuse_twice
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
+from tidegate.events.invalid import in_words
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import (
     SpecRefused,
@@ -155,7 +156,7 @@ def scale(
         new = with_size(spec, parallelism, reason, began, _change(reason, began))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise Problem(f"{first['loc'][0]}: {first['msg']}, found {first['input']!r:.80}") from None
+        raise Problem(f"{in_words(first)}, found {first['input']!r:.80}") from None
     publish_change(settings, new)
     lowest, highest = spec.scaling.min_parallelism, spec.scaling.max_parallelism
     stdout().print(f"requested {size(parallelism)}; version {new.version} of {job}")

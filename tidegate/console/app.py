@@ -33,6 +33,7 @@ from tidegate.console.pages import decision_page, fleet_page, job_page, pools_pa
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.topics import ConsoleTopics
 from tidegate.events.decision import Decision
+from tidegate.events.invalid import first_problem
 from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.installed import engine
 from tidegate.runtime.producer import NotDelivered
@@ -289,7 +290,4 @@ class Console:
 
 def _problem(error: ValueError) -> str:
     """Return in a line what is wrong with a form."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{first['loc'][0]}: {first['msg']}"
-    return str(error)
+    return first_problem(error) if isinstance(error, ValidationError) else str(error)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision
+from tidegate.events.invalid import in_words
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
@@ -198,6 +199,5 @@ def _unreadable(error: ValidationError) -> Unreadable:
     first = details[0]
     if first["type"] == "json_invalid":
         return Unreadable("NOT_JSON", first["msg"])
-    where = ".".join(map(str, first["loc"])) or "(whole value)"
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return Unreadable("INVALID", f"{where}: {first['msg']}, found {repr(first['input'])[:120]}{more}")
+    return Unreadable("INVALID", f"{in_words(first)}, found {repr(first['input'])[:120]}{more}")

@@ -24,6 +24,7 @@ from typing import IO, Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tidegate.events.invalid import first_problem
 from tidegate.events.wire import Instant
 
 MANIFEST = "manifest.json"
@@ -122,8 +123,7 @@ def read_manifest(directory: Path) -> RecordingManifest:
     try:
         manifest = RecordingManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise BadRecording(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise BadRecording(f"{path}: {first_problem(error)}") from None
     if manifest.format != FORMAT:
         raise BadRecording(f"{path}: unknown format {manifest.format}, expected {FORMAT}")
     return manifest

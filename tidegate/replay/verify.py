@@ -23,6 +23,7 @@ from tidegate.engine.plan import UnknownPolicy
 from tidegate.engine.state import NEW_STATE, JobState, from_wire
 from tidegate.events.decision import Keyframe, Observed, decision_id
 from tidegate.events.envelope import Unreadable, decode, value_of
+from tidegate.events.invalid import text_of
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.replay.difference import Difference, first_difference, shown
@@ -112,7 +113,7 @@ class JobVerifier:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             path = ".".join(map(str, first["loc"])) or "(whole value)"
-            self._differs(None, place, path, shown(first["input"]), f"(unreadable: {first['msg']})")
+            self._differs(None, place, path, shown(first["input"]), f"(unreadable: {text_of(first)})")
             self._forget()
             return
         self._turn_to(recorded.sequence)

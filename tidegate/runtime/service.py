@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from tidegate.events.invalid import in_words
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import configure, log_stopped
 from tidegate.runtime.producer import said
@@ -34,8 +35,7 @@ def read_settings(name: str, settings: type[S]) -> S:
         return settings()
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
-            field = ".".join(map(str, problem["loc"])) or "settings"
-            sys.stderr.write(f"{name}: {field}: {problem['msg']}\n")
+            sys.stderr.write(f"{name}: {in_words(problem, 'settings')}\n")
     except SettingsError as error:  # no JSON
         sys.stderr.write(f"{name}: {error}: {error.__cause__}\n")
     raise SystemExit(WRONG_SET_UP)

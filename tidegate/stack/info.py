@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tidegate.events.invalid import first_problem
 from tidegate.runtime.lock_file import lock_file
 from tidegate.stack.errors import StackError
 from tidegate.stack.processes import ProcessRecord
@@ -135,9 +136,7 @@ class StackInfo(BaseModel):
         except FileNotFoundError:
             raise StackError(f"no stack in {work_dir}: there is no {path.name}") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise StackError(f"{path} is not readable: {place}: {first['msg']}") from error
+            raise StackError(f"{path} is not readable: {first_problem(error)}") from error
 
 
 class _StackFile(BaseModel):
