@@ -82,48 +82,54 @@ class BatchLimits(NamedTuple):
         two snapshots, records must have waited with both: without a trigger, a batch waits for records. Two batches
         between which one was not seen, because a snapshot was lost, show none of this.
         """
-        max_records, trigger_seconds, before, last_lag, gap, started, seconds, number, running_since, waiting = self
-        newest, lag = batches[-1], (window[-1].lag if window else None) or 0
-        if len(batches) > 1:
+        newest, several = batches[-1], len(batches) > 1
+        before, started, seconds, number = self.last_records, self.last_started, self.last_seconds, self.last_id
+        if several:
             earlier = batches[-2]
             before, started, seconds = earlier.input_records, earlier.started_at.timestamp(), earlier.duration_seconds
             number = earlier.batch_id
-        last, largest = newest.input_records, max([batch.input_records for batch in batches])
-        left = min(last_lag, lag)
-        if max_records is not None and largest > max_records * (1 + TOLERANCE):
-            max_records = None
+        now, waiting = newest.started_at.timestamp(), self.waiting
+        if not several and now != self.running_since:
+            waiting = _waited(window, started, seconds, now)
+        trigger_seconds, gap = self.trigger_seconds, 0.0
+        if started and number is not None and newest.batch_id == number + 1:
+            waited = True if several else None if waiting is None else waiting > WAITING * newest.input_records
+            trigger_seconds, gap = self._trigger(micro(now - started), seconds, waited=waited)
+        lag = (window[-1].lag if window else None) or 0
+        return BatchLimits(
+            max_records=self._record_limit(batches, before, lag),
+            trigger_seconds=trigger_seconds,
+            last_records=newest.input_records,
+            last_lag=lag,
+            gap=gap,
+            last_started=now,
+            last_seconds=newest.duration_seconds,
+            last_id=newest.batch_id,
+            running_since=self.running_since,
+            waiting=waiting,
+        )
+
+    def _record_limit(self, batches: Sequence[MicroBatch], before: int, lag: int) -> int | None:
+        """Return M after the batches of a snapshot; the batch before the newest one had `before` records."""
+        last, largest = batches[-1].input_records, max([batch.input_records for batch in batches])
         # A batch without records, as stateful queries have them, shows no limit.
         is_largest = 0 < largest <= last * (1 + TOLERANCE)
-        if is_largest and left > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
-            max_records = last
-        now = newest.started_at.timestamp()
-        if len(batches) == 1 and now != running_since:
-            waiting = _waited(window, started, seconds, now)
-        if started and number is not None and newest.batch_id == number + 1:
-            distance = micro(now - started)
-            if distance <= seconds * (1 + IDLE):
-                if trigger_seconds is not None and distance < 0.5 * trigger_seconds:
-                    trigger_seconds = None
-            elif len(batches) > 1 or (waiting is not None and waiting > WAITING * newest.input_records):
-                if abs(distance - gap) <= TOLERANCE * distance:
-                    trigger_seconds = distance
-                gap = distance
-            elif waiting is not None:
-                gap = 0.0
-        else:
-            gap = 0.0
-        return BatchLimits(
-            max_records,
-            trigger_seconds,
-            last,
-            lag,
-            gap,
-            now,
-            newest.duration_seconds,
-            newest.batch_id,
-            running_since,
-            waiting,
-        )
+        if is_largest and min(self.last_lag, lag) > LIMITED_LAG * last and abs(before - last) <= TOLERANCE * last:
+            return last
+        known = self.max_records
+        return None if known is not None and largest > known * (1 + TOLERANCE) else known
+
+    def _trigger(self, distance: float, seconds: float, *, waited: bool | None) -> tuple[float | None, float]:
+        """Return T' and the gap after a batch that started so long after the start of the one before.
+
+        That one lasted `seconds`. `waited` says whether records have waited with the batch; None if it is not known.
+        """
+        known, gap = self.trigger_seconds, self.gap
+        if distance <= seconds * (1 + IDLE):
+            return None if known is not None and distance < 0.5 * known else known, gap
+        if not waited:
+            return known, gap if waited is None else 0.0
+        return distance if abs(distance - gap) <= TOLERANCE * distance else known, distance
 
     def cycle(self, batch_seconds: float) -> float:
         """Return how many seconds after the start of a batch, which lasts so long, the next one can start."""
