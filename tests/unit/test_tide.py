@@ -38,7 +38,7 @@ def rollout(
     lag: float, *, outage: float, delay: float, demand: float = 500.0, running: float = 0.0, stop: float = math.inf
 ) -> Rollout:
     """Return the rollout of a job of 4 slots that does 400 records/s, and may have 2 to 8."""
-    known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
+    known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 60.0)
     assert known is not None
     segments = [(delay, demand), (60.0, demand), (540.0 - delay, demand)]
     prices = SlotPrices(16.0, 16.0)
@@ -132,7 +132,7 @@ def test_at_low_load_a_restart_is_late_although_it_leaves_little_work() -> None:
 @pytest.mark.parametrize(("soon", "on_time"), [(1.1, True), (1.9, False)])
 def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bool) -> None:
     """A size that works it off within the objective is sufficient; one that would be late is not."""
-    known = fit_model(batches(8, [1000, 2000, 4000], 0.5, 0.01, 56), 8, even(56), 30.0)
+    known = fit_model(batches(8, [1000, 2000, 4000], 0.5, 0.01, 56), 8, even(56), 60.0)
     assert known is not None
     smaller = known.capacity(7)
     segments = [(20.0, 0.8 * smaller), (60.0, soon * smaller), (120.0, 0.9 * smaller), (400.0, 0.8 * smaller)]
@@ -289,7 +289,7 @@ def test_a_size_that_is_too_small_lasts_until_half_of_the_objective_is_used() ->
 
 def test_the_oldest_record_waits_for_all_batches_before_its_own() -> None:
     """Two batches of 20 s for what waits: a record 30 s old may be 70 s old when the second one ends."""
-    known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 30.0)
+    known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 60.0)
     assert known is not None
     found = rollout(16_000.0, outage=0.0, delay=10.0, demand=1.0)
     found.model.limits = NO_LIMITS._replace(max_records=8_000)

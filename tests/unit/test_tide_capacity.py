@@ -88,7 +88,7 @@ def test_overhead_is_separated_from_cost() -> None:
     """Batches of different sizes show overhead and cost; capacity is that of the longest batch allowed."""
     (found,) = batches(4, [100, 300, 200, 400, 500, 150, 350, 250], overhead=1.0, cost=0.01)
     assert found.overhead == pytest.approx(1.0, rel=1e-3)
-    known = fit_model([found], 4, even(8), 10.0)
+    known = fit_model([found], 4, even(8), 20.0)
     assert known is not None
     # 4 slots at 10 ms a record do 400/s; of a 10-second batch 1 s is overhead
     assert known.rate == pytest.approx(360.0, rel=1e-3)
@@ -255,7 +255,7 @@ def test_a_batch_that_takes_too_long_without_its_records_makes_the_objective_lon
 
 def test_one_size_means_linear_scaling() -> None:
     """Until a second size was seen, scaling is linear, so the first step cannot overshoot a sub-linear job."""
-    known = fit_model(batches(2, [100, 200, 300] * 5, 0.0, 0.01, 64), 2, even(64), 20.0)
+    known = fit_model(batches(2, [100, 200, 300] * 5, 0.0, 0.01, 64), 2, even(64), 40.0)
     assert known is not None
     assert known.beta == 1.0
     assert known.capacity(8) == pytest.approx(4 * known.rate)
@@ -264,7 +264,7 @@ def test_one_size_means_linear_scaling() -> None:
 def test_two_sizes_show_sub_linear_scaling() -> None:
     """A second size that processed less than its share makes the model sub-linear."""
     sizes = batches(2, [100, 200, 300] * 20, 0.2, 0.010, 64) + batches(16, [900, 1500, 2500] * 20, 0.2, 0.018, 64)
-    known = fit_model(sizes, 16, even(64), 20.0)
+    known = fit_model(sizes, 16, even(64), 40.0)
     assert known is not None
     # 8 times the slots at 1.8 times the cost: beta = 1 - log(1.8)/log(8) = 0.717, pulled a little to 1
     assert 0.68 < known.beta < 0.80
@@ -272,6 +272,6 @@ def test_two_sizes_show_sub_linear_scaling() -> None:
 
 def test_a_size_has_at_least_the_capacity_it_kept_up_with() -> None:
     """A rate that the size kept up with is a lower bound of its capacity."""
-    known = fit_model(batches(2, [10] * 10, 1.0, 0.01), 2, even(8), 20.0, 500.0)
+    known = fit_model(batches(2, [10] * 10, 1.0, 0.01), 2, even(8), 40.0, 500.0)
     assert known is not None
     assert known.rate == 500.0

@@ -111,7 +111,7 @@ def test_all_sizes_become_slower_and_scale_as_before(longer: float, factor: floa
         assert after.cost == pytest.approx(factor * before.cost)
         assert after.overhead == pytest.approx(1.0 + longer)
         assert after.sums.batches == before.sums.batches
-    models = [fit_model(each, 4, ((64, 1.0, 1.0, -1),), 30.0) for each in (sizes, found)]
+    models = [fit_model(each, 4, ((64, 1.0, 1.0, -1),), 60.0) for each in (sizes, found)]
     assert models[0] is not None
     assert models[1] is not None
     assert models[0].beta == pytest.approx(models[1].beta)

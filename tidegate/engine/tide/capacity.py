@@ -330,7 +330,7 @@ class CapacityModel:
         return records / limits.cycle(self.overhead + cost * records)
 
 
-def nearest(sizes: Sequence[SizeFit], size: int) -> SizeFit:
+def _nearest(sizes: Sequence[SizeFit], size: int) -> SizeFit:
     """Return what the present size has shown, or else the size nearest to it; there must be one."""
     return sizes[-1] if sizes[-1].size == size else min(sizes, key=lambda each: (abs(each.size - size), each.size))
 
@@ -339,18 +339,18 @@ def fit_model(
     sizes: Sequence[SizeFit],
     size: int,
     shape: Shape,
-    batch_seconds: float,
+    objective_seconds: float,
     floor: float = 0.0,
     limits: BatchLimits = NO_LIMITS,
 ) -> CapacityModel | None:
-    """Return the model at the present size, or None while nothing was processed at any size.
+    """Return the model at the present size under a lag objective, or None while nothing was processed at any size.
 
-    `batch_seconds` is D, the longest batch that capacity is calculated for. `floor` is a rate the present size is known
-    to have kept up with; its capacity is at least that.
+    `floor` is a rate the present size is known to have kept up with; its capacity is at least that.
     """
     if not sizes:
         return None
-    near = nearest(sizes, size)
+    near = _nearest(sizes, size)
+    batch_seconds = limits.longest_batch(objective_seconds, near.overhead)
     work, beta = work_of(shape), PRIOR_BETA
     if len(sizes) > 1:
         weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c

@@ -68,7 +68,7 @@ from tidegate.engine.announced import is_awaited
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.emission import is_read
 from tidegate.engine.reasons import Reason
-from tidegate.engine.tide.capacity import CapacityModel, SizeFit, fit_model, nearest, shape_of, useful_sizes
+from tidegate.engine.tide.capacity import CapacityModel, SizeFit, fit_model, shape_of, useful_sizes
 from tidegate.engine.tide.change import planned_change
 from tidegate.engine.tide.forecast import ArrivalForecast
 from tidegate.engine.tide.memory import TideMemory, early_work
@@ -177,14 +177,11 @@ class Tide:
         return model if promised is None or promised.rate <= model.rate else promised
 
     def _fitted(self, case: Case, memory: TideMemory, sizes: tuple[SizeFit, ...]) -> CapacityModel | None:
-        if not sizes:
-            return None
-        overhead = nearest(sizes, case.current).overhead
         return fit_model(
             sizes,
             case.current,
             shape_of(memory.stages, case.evidence.partitions),
-            memory.limits.longest_batch(case.spec.scaling.lag_objective_seconds, overhead),
+            case.spec.scaling.lag_objective_seconds,
             self._kept_up_with(case) or 0.0,
             memory.limits,
         )
