@@ -1,6 +1,6 @@
 """What a job's event logs say of its past: arrivals, commits and slots over time, as the twin and its score need them.
 
-OffsetCurves are known at the moments at which Spark looked for new records: when it planned a batch, and when it found
+End offsets are known at the moments at which Spark looked for new records: when it planned a batch, and when it found
 none. In between they are taken as even. The past begins with the first commit, because only then is the lag known, and
 ends with the last look at the topics.
 """

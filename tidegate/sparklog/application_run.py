@@ -232,7 +232,7 @@ class ApplicationRun:
         return (
             sum(interval.holds(at) or interval.misses(at) for at, _ in self._batches),
             sum(interval.holds(run.at) for run in self._stage_runs),
-            sum(batch.figures().tasks_finished for batch in self._running()),
+            sum(batch.tasks_finished for batch in self._running()),
         )
 
     def reading(self, interval: Interval) -> Reading:
@@ -271,14 +271,17 @@ class ApplicationRun:
         )
 
     def _running(self) -> list[BatchInProgress]:
+        if self.ended is not None:
+            return []
         queries = [query for query in self._queries.values() if query.active and not self._beside_kafka(query)]
-        return [query.running for query in queries if query.running is not None] if self.ended is None else []
+        return [query.running for query in queries if query.running is not None]
 
     def _beside_kafka(self, query: _Query) -> bool:
         """Whether a query has told that it reads no Kafka, while another one does or may."""
+        if query.committed or not query.told:
+            return False
         others = [other for other in self._queries.values() if other is not query]
-        kafka = bool(self.inherited) or any(other.committed or not (other.told or other.done) for other in others)
-        return kafka and query.told and not query.committed
+        return bool(self.inherited) or any(other.committed or not (other.told or other.done) for other in others)
 
     def _query(self, query_id: str) -> _Query:
         # a log that is read from its newest files on contains batches of queries whose start was skipped

@@ -49,6 +49,11 @@ class BatchInProgress:
             stage.slowest_seconds = max(stage.slowest_seconds, event.run_seconds)
             stage.records_read += event.records_read
 
+    @property
+    def tasks_finished(self) -> int:
+        """How many of its tasks have finished."""
+        return sum(len(stage.finished) for stage in self._stages.values())
+
     def figures(self) -> RunningBatch:
         """Return the figures so far."""
         stages = self._stages.values()
@@ -60,7 +65,7 @@ class BatchInProgress:
             batch_id=self.batch_id,
             started_at=self.started_at,
             tasks=sum(stage.tasks for stage in stages),
-            tasks_finished=sum(len(stage.finished) for stage in stages),
+            tasks_finished=self.tasks_finished,
             busy_seconds=sum(stage.busy_seconds for stage in stages),
             read_tasks=sum(stage.tasks for stage in reading),
             read_tasks_finished=sum(len(stage.finished) for stage in reading),
