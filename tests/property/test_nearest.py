@@ -15,13 +15,8 @@ from tidegate.events.decision import Decision
 from tidegate.installed import engine
 from tidegate.whatif.altered import DecisionInputs
 from tidegate.whatif.inputs import inputs_of
-from tidegate.whatif.nearest import PRECISION, NearestChange, in_words, nearest_changes
+from tidegate.whatif.nearest import PRECISION, NearestChange, decide, in_words, nearest_changes
 from tidegate.whatif.recorded import moments_of
-
-
-def decide(at: DecisionInputs) -> Decision:
-    """Return the engine's decision."""
-    return engine().step(at.state, at.snapshot, at.spec, at.observed)[1]
 
 
 @cache
@@ -60,7 +55,7 @@ def check(at: DecisionInputs, found: list[NearestChange]) -> None:
 def test_the_decision_changes_at_the_stated_value_and_not_just_before(policy: str, place: int) -> None:
     """For any decision of a recorded hour, by any of three policies."""
     at = made(policy)[place]
-    check(at, nearest_changes(decide, at))
+    check(at, nearest_changes(at))
 
 
 @settings(max_examples=10)
@@ -72,7 +67,7 @@ def test_it_holds_for_any_load_and_pool(rate: int, capacity: int, free: int, slo
     for one in before:
         state, _ = engine().step(state, one, spec, observed(one))
     at = DecisionInputs(state, last, spec, observed(last))
-    check(at, nearest_changes(decide, at))
+    check(at, nearest_changes(at))
 
 
 @pytest.mark.parametrize("policy", ["tide", "hpa"])

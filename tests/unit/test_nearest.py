@@ -11,13 +11,8 @@ from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
 from tidegate.whatif.altered import DecisionInputs
-from tidegate.whatif.nearest import NearestChange, in_words, nearest_changes, what_would_change
+from tidegate.whatif.nearest import NearestChange, decide, in_words, nearest_changes, what_would_change
 from tidegate.whatif.recorded import RecordedJob
-
-
-def decide(at: DecisionInputs) -> Decision:
-    """Return the engine's decision."""
-    return engine().step(at.state, at.snapshot, at.spec, at.observed)[1]
 
 
 def found(spec: JobSpec, **load: int) -> tuple[Decision, dict[str, NearestChange]]:
@@ -27,7 +22,7 @@ def found(spec: JobSpec, **load: int) -> tuple[Decision, dict[str, NearestChange
     for one in before:
         state, _ = engine().step(state, one, spec, observed(one))
     at = DecisionInputs(state, last, spec, observed(last))
-    return decide(at), {in_words(change): change for change in nearest_changes(decide, at)}
+    return decide(at), {in_words(change): change for change in nearest_changes(at)}
 
 
 def test_a_job_at_its_largest_size_would_grow_with_a_larger_limit() -> None:
@@ -71,7 +66,7 @@ def test_a_change_under_way_is_changed_by_no_single_input() -> None:
             break
     at = DecisionInputs(state, last, spec, observed(last))
     assert decide(at).trail[-1].code == "COMMAND_IN_FLIGHT"
-    assert nearest_changes(decide, at) == []
+    assert nearest_changes(at) == []
 
 
 def test_a_recorded_decision_is_asked_by_its_sequence() -> None:

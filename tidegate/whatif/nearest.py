@@ -8,7 +8,7 @@ two steps would be missed. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.events.decision import Decision
@@ -24,9 +24,6 @@ HUNDRED = 100.0
 """Seconds from which tenths say nothing."""
 PRECISION = 1e-4
 """How close to each other the two values are between which the decision changes, relative to the recorded one."""
-
-Decide = Callable[[DecisionInputs], Decision]
-"""The engine, on any inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +52,27 @@ class NearestChange:
 def what_would_change(recorded: RecordedJob, sequence: int) -> list[NearestChange]:
     """Return what would change a recorded decision, by the installed engine. Raises `CannotTry` like `state_before`."""
     state, moment = state_before(recorded, sequence, engine())
-
-    def decide(at: DecisionInputs) -> Decision:
-        return engine().step(at.state, at.snapshot, at.spec, at.observed)[1]
-
-    return nearest_changes(decide, DecisionInputs(state, moment.snapshot, moment.spec, moment.decision.observed))
+    return nearest_changes(DecisionInputs(state, moment.snapshot, moment.spec, moment.decision.observed))
 
 
-def nearest_changes(decide: Decide, at: DecisionInputs) -> list[NearestChange]:
+def decide(at: DecisionInputs) -> Decision:
+    """Return the decision of the installed engine."""
+    return engine().step(at.state, at.snapshot, at.spec, at.observed)[1]
+
+
+def nearest_changes(at: DecisionInputs) -> list[NearestChange]:
     """Return what would change a decision, the nearest first: at most one value per input and direction."""
     recorded = decide(at)
     found = [
         change
         for one in inputs_of(at, recorded)
         for way in (1, -1)
-        if (change := _first_change(decide, one, recorded, way)) is not None
+        if (change := _first_change(one, recorded, way)) is not None
     ]
     return sorted(found, key=lambda change: (change.distance, change.name))
 
 
-def _first_change(decide: Decide, one: DecisionInput, recorded: Decision, way: int) -> NearestChange | None:
+def _first_change(one: DecisionInput, recorded: Decision, way: int) -> NearestChange | None:
     def other(value: float) -> Decision | None:
         made = decide(one.change(value))
         return made if _outcome(made) != _outcome(recorded) else None
