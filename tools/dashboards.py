@@ -24,8 +24,8 @@ def _job(metric: Metric, **labels: str) -> str:
     return f'max({metric.name}{{job_id="$job_id"{more}}})'
 
 
-def _rate(metric: Metric, by: str, where: str = "") -> str:
-    return f"sum by ({by}) (rate({metric.name}{where}[{RATE}]))"
+def _rate(metric: Metric, by: str) -> str:
+    return f"sum by ({by}) (rate({metric.name}[{RATE}]))"
 
 
 def _count(metric: Metric, by: str, where: str = "", span: str = "1h") -> str:

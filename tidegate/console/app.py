@@ -268,7 +268,7 @@ class Console:
             shown = content(fleet)
         return self._render(request, template, {"follows": follows, **shown}, status)
 
-    def _render(self, request: Request, template: str, shown: Mapping[str, Any], status: int = 200) -> Response:
+    def _render(self, request: Request, template: str, shown: Mapping[str, Any], status: int) -> Response:
         person = self._access.person(request) or ANYBODY
         common = {
             "person": person,

@@ -23,14 +23,14 @@ class NoSpark(RuntimeError):
     """Spark does not start; the text says where, and why."""
 
 
-def start_session(master: str = "local[2]", jars: Sequence[str | Path] = ()) -> SparkSession:
-    """Return a Spark session for recomputing. Raises `NoSpark`."""
+def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
+    """Return a Spark session for replay, archive, audit and backtest. Raises `NoSpark`."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415  (takes seconds to import)
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     options = {
         "spark.master": master,
-        "spark.app.name": "tidegate-recompute",
+        "spark.app.name": "tidegate",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",

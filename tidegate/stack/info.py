@@ -140,7 +140,7 @@ class StackInfo(BaseModel):
 
 
 class _StackFile(BaseModel):
-    """Return `stack.json`'s content: readable endpoints for people and tools, and the record that `load` reads."""
+    """What `stack.json` holds: readable endpoints for people and tools, and the record that `load` reads."""
 
     endpoints: dict[str, str]
     stack: StackInfo

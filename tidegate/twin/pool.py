@@ -8,10 +8,9 @@ from tidegate.events.snapshot import Pool as PoolView
 class SlotPool:
     """Slots of one cluster, without the drivers' cores, as in the master's own count of free cores."""
 
-    def __init__(self, pool_id: str, slots: int, workers: int = 1) -> None:
+    def __init__(self, pool_id: str, slots: int) -> None:
         self.pool_id = pool_id
         self.slots = slots
-        self.workers = workers
         self._wanted: dict[str, int] = {}
         self._granted: dict[str, int] = {}
         self._core_seconds: dict[str, float] = {}
@@ -52,7 +51,7 @@ class SlotPool:
 
     def view(self) -> PoolView:
         """Return the pool as the master reports it."""
-        return PoolView(pool_id=self.pool_id, slots_total=self.slots, slots_used=self.used, workers_alive=self.workers)
+        return PoolView(pool_id=self.pool_id, slots_total=self.slots, slots_used=self.used, workers_alive=1)
 
     def _account(self, at: float) -> None:
         if at > self._at:

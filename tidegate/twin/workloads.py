@@ -45,7 +45,7 @@ def diurnal(peak: float, seconds: float) -> Load:
     return sampled(lambda t: 0.575 - 0.425 * math.cos(2 * math.pi * t / seconds), peak, seconds)
 
 
-def sine(peak: float, seconds: float, period: float = 7200.0) -> Load:
+def sine(peak: float, seconds: float, period: float) -> Load:
     """Return a sine of a given period between 30 % and 100 % of the peak."""
     return sampled(lambda t: 0.65 - 0.35 * math.cos(2 * math.pi * t / period), peak, seconds)
 

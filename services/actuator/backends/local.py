@@ -29,7 +29,7 @@ _SUBMIT = b"org.apache.spark.deploy.SparkSubmit"
 class Local:
     """`spark-submit` on this machine. With a `local[…]` master, the parallelism replaces the number of threads."""
 
-    def __init__(self, log_dir: Path | None = None) -> None:
+    def __init__(self, log_dir: Path | None) -> None:
         self._log_dir = log_dir or Path(tempfile.gettempdir())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 

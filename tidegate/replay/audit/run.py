@@ -269,8 +269,8 @@ def _run(spark: SparkSession, check: AuditCheck, missing: str | None) -> CheckOu
     if missing is not None:
         return CheckOutcome(check, CheckStatus.NOT_CHECKED, why=missing)
     rows = spark.sql(check.sql)
-    number = "n" if "n" in rows.columns else "1"
-    counted = rows.groupBy("verdict").agg({"n": "sum"}) if number == "n" else rows.groupBy("verdict").count()
+    by_verdict = rows.groupBy("verdict")
+    counted = by_verdict.agg({"n": "sum"}) if "n" in rows.columns else by_verdict.count()
     counts = {verdict: int(count or 0) for verdict, count in counted.collect()}
     if unknown := counts.keys() - {"ok", "finding", "not provable"}:
         raise CannotAudit(f"{check.name}.sql: unknown verdict {', '.join(map(str, unknown))}")
