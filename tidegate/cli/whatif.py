@@ -28,7 +28,6 @@ from tidegate.whatif.report import (
     figure_rows,
     heading,
     how_sure,
-    page,
 )
 from tidegate.whatif.topics import received_job
 from tidegate.whatif.trial import SEEDS, Trial, attempt
@@ -99,6 +98,8 @@ def _write(trial: Trial, found: list[DecisionDifference], out: Path | None, html
     if out is not None:
         out.write_bytes(picture)
     if html is not None:
+        from tidegate.whatif.page import page  # noqa: PLC0415  (only a page needs Jinja)
+
         html.write_text(page(trial, found, picture), encoding="utf-8")
 
 

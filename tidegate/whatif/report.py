@@ -1,31 +1,20 @@
-"""A trial in words: for the terminal, as a page that needs nothing else, and as JSON."""
+"""A trial in words, as tables, and as JSON."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 from tidegate.events.envelope import value_of
 from tidegate.terminal import clock, figure
 from tidegate.whatif.course import Course
 from tidegate.whatif.differences import DecisionDifference
-from tidegate.whatif.figures import Row, figures_of, length, rows_of
+from tidegate.whatif.figures import Row, figures_of, length
 from tidegate.whatif.trial import Trial
 
 COLUMNS = ("at", "times", "was", "would be", "first difference", "why")
 FIGURE_COLUMNS = ("figure", "recorded", "what if", "the twin on what ran")
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1d2430 }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
-td:nth-child(-n+4) { white-space: nowrap }
-th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d3d7dd; vertical-align: top }
-img { max-width: 100% } code { background: #eef0f3; padding: 0 .25em }
-.twin td:first-child { border-left: 3px solid #1f5fa8; padding-left: .4rem }
-"""
 
 
 def heading(trial: Trial, found: Sequence[DecisionDifference]) -> str:
@@ -90,29 +79,6 @@ def how_sure(trial: Trial) -> list[str]:
         sizes = ", ".join(map(str, unseen))
         lines.append(f"The job never ran with {sizes} slots in this recording: what they can do is extrapolated.")
     return lines
-
-
-def page(trial: Trial, found: Sequence[DecisionDifference], picture: bytes) -> str:
-    """Return the trial as HTML without anything outside it."""
-    rows, drawn = rows_of(trial), base64.b64encode(picture).decode()
-    changed = "".join(f"<li><code>{escape(text)}</code></li>" for text in changes_of_spec(trial))
-    parts = [
-        f"<h1>What if: {escape(trial.job_id)}</h1>",
-        f"<p>{escape(heading(trial, found))}.</p>",
-        f"<p>What was tried:</p><ul>{changed}</ul>" if changed else "",
-        f'<img alt="Size, delay and lag of both over time" src="data:image/png;base64,{drawn}">',
-    ]
-    if rows:
-        parts += ["<h2>In figures</h2>", _table(FIGURE_COLUMNS, figure_rows(rows))]
-    parts += ["<h2>How sure this is</h2>", *(f"<p>{escape(line)}</p>" for line in how_sure(trial))]
-    parts.append("<h2>Decisions that differ</h2>")
-    marks = ["twin" if one.on_the_twin else "" for one in found]
-    parts.append(_table(COLUMNS, difference_rows(found), marks) if found else "<p>None.</p>")
-    parts.append(
-        f"<p>Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. A bar at the left: decided on the twin's snapshot.</p>"
-    )
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>What if</title><style>{STYLE}</style>'
-    return head + "<body>" + "\n".join(parts) + "</body></html>\n"
 
 
 def changes_of_spec(trial: Trial) -> list[str]:
@@ -183,12 +149,3 @@ def _flat(fields: dict[str, Any], path: str = "") -> dict[str, object]:
 
 def _or_none(value: object) -> str:
     return "not set" if value is None else str(value)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], marks: Sequence[str] = ()) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    lines = []
-    for place, row in enumerate(rows):
-        mark = f' class="{marks[place]}"' if marks and marks[place] else ""
-        lines.append(f"<tr{mark}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
