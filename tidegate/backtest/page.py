@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import jinja2
-
 from tidegate.backtest import report as told
 from tidegate.backtest.backtest import JobReport
 from tidegate.backtest.logs import LeftOut
 from tidegate.backtest.picture import checked, compared
+from tidegate.pages import page_of
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -39,8 +38,8 @@ def write_page(path: Path, reports: Sequence[JobReport], left_out: Sequence[Left
         }
         for place, report in enumerate(reports)
     ]
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    page = page_of(
+        TEMPLATE,
         source=source,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         sections=sections,

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import jinja2
-
+from tidegate.pages import page_of
 from tidegate.whatif import report as told
 from tidegate.whatif.differences import DecisionDifference
 from tidegate.whatif.figures import rows_of
@@ -19,8 +18,8 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 def page(trial: Trial, found: Sequence[DecisionDifference], picture: bytes) -> str:
     """Return the page, with a picture as PNG."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    return page_of(
+        TEMPLATE,
         job_id=trial.job_id,
         heading=told.heading(trial, found),
         changed=told.changes_of_spec(trial),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.pages import page_of
 from tidegate.replay.audit.checks import Hop
 from tidegate.replay.audit.report import verdict, where
 from tidegate.replay.audit.run import AuditResult, CheckStatus
 from tidegate.replay.audit.timeline import timeline
 
+TEMPLATE = Path(__file__).with_name("templates") / "report.html"
 STYLE = {
     CheckStatus.FAILED: "failed",
     CheckStatus.WARNED: "warned",
@@ -25,17 +26,13 @@ STYLE = {
 
 def render_page(result: AuditResult, *, strict: bool = False) -> str:
     """Return the page."""
-    # The template is ours; every value in it is escaped.
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(
-        files(__package__).joinpath("templates").joinpath("report.html").read_text("utf-8")
-    )
     found = [each for outcome in result.outcomes for each in outcome.named if each.provable]
     drawn = {
         history.job: Markup(timeline(history, [each for each in found if each.job == history.job]))  # noqa: S704
         for history in result.jobs  # every text in a timeline has been escaped
     }
-    return template.render(
+    return page_of(
+        TEMPLATE,
         result=result,
         verdict=verdict(result, strict=strict),
         passed=result.ok(strict=strict),
