@@ -69,7 +69,7 @@ def refused_move(wanted: JobSpec, present: JobSpec | None) -> str | None:
 
 def differences(now: JobSpec, new: JobSpec) -> list[str]:
     """Return the differences between two versions, a line per field: `+` added, `-` removed, `~` changed."""
-    before, after = dict(_leaves(now.model_dump(mode="json"))), dict(_leaves(new.model_dump(mode="json")))
+    before, after = dict(leaves(now.model_dump(mode="json"))), dict(leaves(new.model_dump(mode="json")))
     lines = []
     for field in sorted(before.keys() | after.keys()):
         if field.partition(".")[0] in OF_ONE_VERSION or before.get(field) == after.get(field):
@@ -83,10 +83,11 @@ def differences(now: JobSpec, new: JobSpec) -> list[str]:
     return lines
 
 
-def _leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
+def leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the way to each field of nested mappings, and its value; not those that hold nothing."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves(inner, f"{place}.{name}" if place else str(name))
+            yield from leaves(inner, f"{place}.{name}" if place else str(name))
     elif value not in ({}, []):
         yield place, value
 

@@ -27,10 +27,8 @@ class Bill:
 
 def monthly_bill(prices: Tariff, found: Score) -> Bill:
     """Return what a month would cost in which everything goes on as in a run."""
-    whole, months = (
-        bill(prices, found.core_seconds, found.violated_seconds, found.rescales),
-        found.seconds / MONTH_SECONDS,
-    )
+    whole = bill(prices, found.core_seconds, found.violated_seconds, found.rescales)
+    months = found.seconds / MONTH_SECONDS
     return Bill(prices.currency, whole.slots / months, whole.lateness / months, whole.changes / months)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidegate.events.envelope import value_of
+from tidegate.operate import leaves
 from tidegate.terminal import clock, figure
 from tidegate.whatif.course import Course
 from tidegate.whatif.differences import DecisionDifference
@@ -83,9 +84,9 @@ def how_sure(trial: Trial) -> list[str]:
 
 def changes_of_spec(trial: Trial) -> list[str]:
     """Return the fields in which the tried spec differs from the newest recorded one."""
-    was, tried = (_flat(json.loads(value_of(spec))) for spec in trial.specs[-1])
+    was, tried = (dict(leaves(json.loads(value_of(spec)))) for spec in trial.specs[-1])
     names = [name for name in {**was, **tried} if was.get(name) != tried.get(name)]
-    return [f"{name}: {_or_none(was.get(name))} → {_or_none(tried.get(name))}" for name in names]
+    return [f"{name}: {was.get(name, 'not set')} → {tried.get(name, 'not set')}" for name in names]
 
 
 def as_json(trial: Trial, found: Sequence[DecisionDifference]) -> str:
@@ -138,14 +139,3 @@ def as_json(trial: Trial, found: Sequence[DecisionDifference]) -> str:
         ensure_ascii=False,
         indent=2,
     )
-
-
-def _flat(fields: dict[str, Any], path: str = "") -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in fields.items():
-        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
-    return found
-
-
-def _or_none(value: object) -> str:
-    return "not set" if value is None else str(value)
