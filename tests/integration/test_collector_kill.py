@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -92,7 +91,7 @@ def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
     assert len(told) == len(set(told)), "no batch is told twice"
 
 
-def test_bad_settings_are_named(tmp_path: Path) -> None:
+def test_bad_settings_are_named() -> None:
     """A wrong value or an unknown variable ends the program with code 2 and a line that names it."""
     for variable, value, told in (
         ("TIDEGATE_LOG_POLL_SECONDS", "0", "log_poll_seconds: Input should be greater than 0"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from selenium import webdriver
@@ -136,7 +135,7 @@ def test_an_operator_pauses_a_job_by_keyboard(browser: webdriver.Chrome, console
     assert complaints(browser) == []
 
 
-def test_a_lost_connection_is_told(browser: webdriver.Chrome, tmp_path: Path, topics: SimulatedTopics) -> None:
+def test_a_lost_connection_is_told(browser: webdriver.Chrome, topics: SimulatedTopics) -> None:
     """When the console goes away, the page says so in words instead of showing old figures as live."""
     with served(topics, ConsoleSettings()) as address:
         browser.get(address)

@@ -170,7 +170,7 @@ def test_a_checkpoint_that_changes_between_stop_and_start_prevents_the_start(
     assert len(world.sizes) == (2 if end is Phase.VERIFIED else 1)
 
 
-def test_clocks_do_not_matter(world: WrittenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_do_not_matter(world: WrittenWorld) -> None:
     """The actuator's clock may be years away from that of the checkpoint's file system: two looks are compared."""
     world.start()
     world.drivers["driver-1-0"] = DriverState.ENDED
