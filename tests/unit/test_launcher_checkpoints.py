@@ -10,6 +10,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_queries import FakeQuery, FakeWriter
 from tidegate.launcher.queries.checkpoints import CheckpointPlaces
+from tidegate.launcher.spark.hadoop import place_of
 
 START = DataStreamWriter.start
 
@@ -90,3 +91,9 @@ def test_a_query_says_where_its_checkpoint_is() -> None:
     """The report has what Spark made of the location, not what was asked for."""
     found = CheckpointPlaces().describe(FakeQuery("q-1", name="counts", checkpoint="file:/ck/counts"))
     assert found == [{"id": "q-1", "name": "counts", "checkpoint": "file:/ck/counts"}]
+
+
+@pytest.mark.parametrize("begin", ["", "file:", "file://", "file://localhost"])
+def test_a_name_of_a_checkpoint_is_taken_as_it_is(begin: str) -> None:
+    """As Hadoop's Path of Spark 4.2 does, also of a URI."""
+    assert place_of(f"{begin}/data/a b%20c#d") == Path("/data/a b%20c#d")

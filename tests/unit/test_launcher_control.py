@@ -310,6 +310,35 @@ def test_a_run_reports_its_queries_and_their_failures(tmp_path: Path) -> None:
     assert (control.running(Token(5, 1)) or {})["error"] == "[STREAM_FAILED] x.YException: no password=*****"
 
 
+def test_the_failure_of_a_query_that_works_again_is_withdrawn(tmp_path: Path) -> None:
+    """A script may start it again; the reason why it failed once is not why the driver ends later."""
+    launch, control, _ = _launch(tmp_path, Token(5, 1))
+
+    def start(query: FakeQuery) -> None:
+        launch.start_query(lambda _writer: query, FakeWriter("/ck"))
+
+    def error() -> str | None:
+        launch.queries.report_failures()
+        return (control.running(Token(5, 1)) or {}).get("error")
+
+    first, again = FakeQuery("q-1"), FakeQuery("q-1")
+    again.runId = "run-2"
+    start(first)
+    first.isActive, first.failure = False, "boom"
+    assert error() == "boom"
+    start(again)
+    assert error() == "boom", "it has not done anything yet"
+    again.lastProgress = {"batchId": 3}
+    assert error() is None
+    again.isActive, again.failure = False, "boom"
+    assert error() == "boom"
+    launch.run.report_failure("the script failed")
+    third = FakeQuery("q-1")
+    third.lastProgress = {"batchId": 4}
+    start(third)
+    assert error() == "the script failed"
+
+
 def test_a_script_may_start_a_query_again_and_again(tmp_path: Path) -> None:
     """What is kept of it does not grow: a ConfigMap holds 1 MiB, and a stop ends each query in a thread of its own."""
     launch, control, _ = _launch(tmp_path, Token(5, 1))

@@ -82,6 +82,14 @@ class DriverRun:
         text = failure if isinstance(failure, str) else "".join(traceback.format_exception_only(failure))
         self.report(error=self.explain(text))
 
+    def withdraw_failure(self, error: Any) -> None:
+        """Take back what was reported of a failure, unless another one has been reported since."""
+        with self._lock:
+            known = {name: fact for name, fact in self._facts.items() if name != "error"}
+            if error is not None and self._facts.get("error") == error:
+                self._control.write_running(self.token, known)
+                self._facts = known
+
     def explain(self, text: str) -> str:
         """Return the root cause of a failure in one line, without the secrets of the application."""
         return explanation(text, secrets_of(os.environ, self._settings))

@@ -10,6 +10,7 @@ A *place* is a `pathlib.Path` on this machine, or a `HadoopPath`. The functions 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 import uuid
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -275,11 +276,14 @@ def _system(uri: str) -> HadoopSystem:
 
 
 def place_of(location: str) -> Path | HadoopPath:
-    """Return a place by its path or URI; asks nobody whether there is such a file."""
-    parts = urlsplit(location)
-    if parts.scheme == "":
+    """Return a place by its path or URI; asks nobody whether there is such a file.
+
+    Spark takes it for a path of Hadoop, in which `%20` and `#` stand for themselves.
+    """
+    scheme = urlsplit(location).scheme
+    if scheme == "":
         return Path(location)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else remote(location)
+    return Path(re.sub("^file:(//[^/]*)?", "", location, flags=re.IGNORECASE)) if scheme == "file" else remote(location)
 
 
 def names(folder: Path | HadoopPath) -> list[str]:
