@@ -21,6 +21,7 @@ from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
 from services.collector.snapshots import other_topics, snapshot
 from services.collector.sources import ClusterSource, LogSource, OffsetSource, Sources
+from services.collector.waiting import waited
 from services.collector.worker import WorkerThread
 from tidegate.engine.links import upstream_first
 from tidegate.events.dead_letter import DeadLetter
@@ -173,7 +174,8 @@ class Collector:
             return None
         if job_id in self._specs:  # it may have been removed during the round
             app_id = made.incarnation or self._remembered[job_id].app_id
-            self._remembered[job_id] = Remembered(app_id, other_topics(job.spec, seen.logs, seen.others))
+            others = other_topics(job.spec, seen.logs, seen.others)
+            self._remembered[job_id] = Remembered(app_id, others, waited(seen.waited, made.observed_at, made.sources))
             self.metrics.made(made)
         return made
 

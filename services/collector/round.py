@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from services.collector.snapshots import SourceAnswers, untold_topics
 from services.collector.sources import ClusterAnswer, KafkaAnswer, Sources
+from services.collector.waiting import Waited
 from tidegate.events.job import JobSpec
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
@@ -28,6 +29,8 @@ class Remembered:
     """The newest known run."""
     others: frozenset[str] = frozenset()
     """Topics that the job reads and its spec does not name."""
+    waited: Waited | None = None
+    """What waited then."""
 
 
 class Shared(NamedTuple):
@@ -83,6 +86,7 @@ class GroupAnswers:
             last_app_id=job.remembered.app_id,
             checkpoint=self.checkpoints.get(spec.application.checkpoint_location),
             others=job.remembered.others.difference(spec.sources),
+            waited=job.remembered.waited,
         )
 
 

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 
 from services.collector.sources import KafkaAnswer
 from services.collector.view import App, ClusterView
+from services.collector.waiting import Waited, holds_back
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import (
     ClusterState,
@@ -64,6 +65,8 @@ class SourceAnswers:
     """Committed offsets by the checkpoint; asked only where the log does not tell them."""
     others: frozenset[str] = frozenset()
     """Topics that Kafka was asked about, although the spec does not name them: the job reads them."""
+    waited: Waited | None = None
+    """What waited at an earlier snapshot."""
 
     @property
     def runs(self) -> Sequence[Reading]:
@@ -127,7 +130,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         gc_ratio=figures.gc_ratio if figures else None,
         pool=pool,
         missing=tuple(missing),
-        warnings=_warnings(spec, seen, figures) or None,
+        warnings=_warnings(spec, seen, figures, sources) or None,
     )
 
 
@@ -217,7 +220,9 @@ def other_topics(spec: JobSpec, logs: JobReading | None, known: frozenset[str]) 
     return (read or known) - frozenset(spec.sources)
 
 
-def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[SnapshotWarning, ...]:
+def _warnings(
+    spec: JobSpec, seen: SourceAnswers, run: Reading | None, sources: tuple[SourceOffsets, ...]
+) -> tuple[SnapshotWarning, ...]:
     """Return what somebody should look at."""
     listed, answered = frozenset(spec.sources), seen.kafka.ends
     unknown = frozenset() if answered is None else (listed | seen.others) - answered.keys()
@@ -232,6 +237,8 @@ def _warnings(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> tuple[
         named.append(SnapshotWarning(code=WarningCode.KAFKA_UNKNOWN))
     if run is not None and run.real_time:
         named.append(SnapshotWarning(code=WarningCode.REAL_TIME))
+    if run is not None and holds_back(seen.waited, run.idle_at, sources):
+        named.append(SnapshotWarning(code=WarningCode.SOURCE_WAITS))
     if run is not None and run.clock_ahead_seconds is not None:
         named.append(SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=round(run.clock_ahead_seconds, 1)))
     return tuple(named)

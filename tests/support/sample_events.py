@@ -429,6 +429,9 @@ def _later() -> dict[str, Wire]:
         "snapshot.real_time": _snapshots()[1].model_copy(
             update={"warnings": (SnapshotWarning(code=WarningCode.REAL_TIME),), "missing": (Part.PROGRESS,)}
         ),
+        "snapshot.source_waits": _snapshots()[1].model_copy(
+            update={"warnings": (SnapshotWarning(code=WarningCode.SOURCE_WAITS),)}
+        ),
         "snapshot.removed": _snapshots()[1].model_copy(
             update={
                 "sources": (

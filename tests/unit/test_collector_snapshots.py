@@ -11,6 +11,7 @@ from services.collector.offsets import TopicOffsets
 from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
 from services.collector.sources import KafkaAnswer
 from services.collector.view import App, ClusterView
+from services.collector.waiting import Waited, waited
 from tests.support.events import job, with_application
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import (
@@ -103,6 +104,7 @@ def made(
     last_app_id: str | None = None,
     checkpoint: PartitionOffsets | None = None,
     others: frozenset[str] = frozenset(),
+    before: Waited | None = None,
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
     seen = SourceAnswers(
@@ -113,6 +115,7 @@ def made(
         last_app_id=last_app_id,
         checkpoint=checkpoint,
         others=others,
+        waited=before,
     )
     return snapshot(of or spec(), seen, SILENCE)
 
@@ -380,6 +383,33 @@ def test_a_real_time_trigger_does_not_look_busy() -> None:
     assert result.warnings == (SnapshotWarning(code=WarningCode.REAL_TIME),)
     over = made(reading=logs(replace(WORKING, real_time=True, ended=True, query_active=False)), view=master())
     assert (over.state, over.missing) == (ClusterState.STOPPED, ())
+
+
+def test_a_source_that_holds_records_back_is_told() -> None:
+    """With `minOffsetsPerTrigger` a query says that it found nothing new, although records have waited for long."""
+    idle = replace(WORKING, batches=(), running=(), current_batch_started_at=None, idle_at=T - timedelta(seconds=1))
+    before = Waited(T - timedelta(seconds=10), made(reading=logs(idle), view=master(app())).sources)
+
+    def warns(run: Reading, waited_before: Waited | None = before, firsts: TopicOffsets | None = None) -> bool:
+        result = made(reading=logs(run), view=master(app()), before=waited_before, firsts=firsts)
+        return SnapshotWarning(code=WarningCode.SOURCE_WAITS) in (result.warnings or ())
+
+    assert warns(idle)
+    assert not warns(idle, None), "nothing is known of what waited before"
+    assert not warns(replace(idle, idle_at=None)), "it is in a batch, or has not looked"
+    assert not warns(replace(idle, idle_at=T - timedelta(seconds=8))), "the records may have come after it looked"
+    assert not warns(replace(idle, committed={"in": dict.fromkeys(range(2), 10**6)})), "it has taken them since"
+    assert not warns(idle, firsts=ENDS), "Kafka has removed them"
+
+
+def test_what_waits_is_remembered_as_long_as_it_waits() -> None:
+    """So a query that looks only every 10 s is compared with records that were there before it looked."""
+    sources = made(reading=logs(WORKING), view=master(app())).sources
+    first = waited(None, T, sources)
+    later = T + timedelta(seconds=10)
+    assert waited(first, later, sources) is first
+    done = tuple(source.model_copy(update={"committed_offsets": source.end_offsets}) for source in sources)
+    assert waited(first, later, done) == Waited(later, done)
 
 
 def test_an_unknown_topic_is_missing_on_both_sides() -> None:

@@ -41,7 +41,11 @@ def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
         fleet.take(snapshot(1).model_copy(update={"warnings": warned}))
         (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
         assert "t0, t1, t2, t3, t4 and 2 more" in text
-    for code, words in ((WarningCode.REAL_TIME, "real-time trigger"), (WarningCode.KAFKA_UNKNOWN, "`kafka_cluster`")):
+    for code, words in (
+        (WarningCode.REAL_TIME, "real-time trigger"),
+        (WarningCode.KAFKA_UNKNOWN, "`kafka_cluster`"),
+        (WarningCode.SOURCE_WAITS, "`minOffsetsPerTrigger`"),
+    ):
         fleet.take(snapshot(1).model_copy(update={"warnings": (SnapshotWarning(code=code),)}))
         (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
         assert words in text

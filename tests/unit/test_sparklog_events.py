@@ -93,6 +93,15 @@ def test_a_batch_that_reads_on_has_a_real_time_trigger() -> None:
     assert not any(event.real_time for event in events("standalone") if isinstance(event, QueryProgress))
 
 
+def test_a_stage_that_reads_on_is_told() -> None:
+    """The operator is the one that Spark 4.2 names in the scope of a real-time query's RDDs."""
+    line = next(line for line in recorded() if b"SparkListenerStageSubmitted" in line and b"MicroBatchScan" in line)
+    for changed, real_time in ((line, False), (line.replace(b"MicroBatchScan", b"RealTimeStreamScan"), True)):
+        stage = parse(changed)
+        assert isinstance(stage, StageStarted)
+        assert (bool(stage.scans), stage.real_time) == (not real_time, real_time)
+
+
 def test_job_and_application_are_identified() -> None:
     """`spark.tidegate.job_id` names the job, the application id names the run."""
     found = events("standalone")

@@ -13,9 +13,11 @@ from tidegate.sparklog.application_run import LATE, MAX_BATCHES, MAX_ENDED, Appl
 from tidegate.sparklog.events import (
     JobStarted,
     OperatorState,
+    QueryIdle,
     QueryProgress,
     QueryStarted,
     QueryTerminated,
+    SparkEvent,
     StageEnded,
     TaskEnded,
 )
@@ -153,6 +155,24 @@ def test_a_real_time_query_is_known_until_a_batch_shows_otherwise() -> None:
         run.apply(replace(progress(number, number), real_time=real_time, input_records=records))
         seen.append(run.reading(between(0, 10)).real_time)
     assert seen == [True, True, False]
+
+
+def test_a_run_is_idle_when_all_its_queries_are() -> None:
+    """A query that finds nothing new says so; a batch, of it or of another one, ends that."""
+    run, seen = fresh(), []
+    told: list[SparkEvent] = [
+        progress(0, 0),
+        QueryIdle("q", T + timedelta(seconds=5)),
+        progress(0, 6, query="r"),
+        QueryIdle("r", T + timedelta(seconds=8)),
+        JobStarted("q", 1, T + timedelta(seconds=9)),
+        progress(1, 9),
+    ]
+    for event in told:
+        run.apply(event)
+        at = run.reading(between(0, 10)).idle_at
+        seen.append(None if at is None else (at - T).total_seconds())
+    assert seen == [None, 5, None, 5, None, None]
 
 
 def test_stage_figures_are_those_of_the_tasks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -128,3 +129,32 @@ def test_a_batch_that_ended_leaves_nothing_behind(ended: str) -> None:
     run.apply(task(0, 1))
     found = run.cut(INTERVAL).running
     assert [batch.tasks for batch in found] == ([0] if ended == "next" else [])
+
+
+def test_a_first_batch_counts_each_record_once() -> None:
+    """Its offsets do not tell where it began, so the tasks of one reading tell how many records there were."""
+    run = with_batch(2)
+    run.apply(StageStarted("q", 0, (1, 0), 2, SCAN))
+    for stage in (0, 1):
+        for partition in range(2):
+            run.apply(task(stage, partition))
+    told = QueryProgress("q", 0, T, 1.0, 0.5, 400, None, {"rec": {0: 100, 1: 100}}, ())
+    run.apply(told)
+    later = replace(told, batch_id=1, input_records=7, start={"rec": {0: 100, 1: 100}})
+    run.apply(later)
+    assert [batch.input_records for batch in run.cut(INTERVAL).batches] == [200, 7]
+
+
+def test_without_its_tasks_a_first_batch_counts_as_spark_does() -> None:
+    """A log that is read from its newest file on has told nothing of them."""
+    run = run_of(up_to(recorded(), "SparkListenerApplicationStart"))
+    run.apply(QueryProgress("q", 0, T, 1.0, 0.5, 400, None, {"rec": {0: 100}}, ()))
+    assert [batch.input_records for batch in run.cut(INTERVAL).batches] == [400]
+
+
+def test_a_real_time_trigger_is_known_from_its_first_stage() -> None:
+    """Its first batch may take minutes, and looks like one that is far too long."""
+    run = with_batch(2)
+    assert not run.reading(INTERVAL).real_time
+    run.apply(StageStarted("q", 0, (1, 0), 2, frozenset(), real_time=True))
+    assert run.reading(INTERVAL).real_time

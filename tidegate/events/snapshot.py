@@ -48,6 +48,8 @@ class WarningCode(StrEnum):
     """The collector's settings do not name the Kafka cluster of the spec, so no offsets are known."""
     REAL_TIME = "real_time"
     """A query has a real-time trigger. Its batches do not show how busy it is, so progress is missing."""
+    SOURCE_WAITS = "source_waits"
+    """The job takes no batch although records wait: its source holds them back, as with `minOffsetsPerTrigger`."""
     CLOCK_APART = "clock_apart"
     """Batches are left out, because the driver's clock is too far from the collector's, or its log is read late."""
 

@@ -28,6 +28,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "a query has a real-time trigger, whose batches do not show how busy it is, so the job keeps its size",
         "set the size by hand, `tidegate scale JOB SLOTS --reason …`, or use a trigger of micro-batches",
     ),
+    WarningCode.SOURCE_WAITS: (
+        "records wait and the job takes none, as its source waits for more, or for the end of a transaction",
+        "give a job with `minOffsetsPerTrigger` an objective above its `maxTriggerDelay`, or set `read_committed`",
+    ),
     WarningCode.CLOCK_APART: (
         "batches are left out: the driver's clock is about {seconds} the collector's, or its log is read as late",
         "synchronize the clocks of the machines of driver and collector",

@@ -93,6 +93,8 @@ class Reading:
     batches were left out for that. A log that is read late looks as if its clock was behind."""
     real_time: bool = False
     """Whether a query has a real-time trigger: its batches last as long as they should, whatever there is to do."""
+    idle_at: datetime | None = None
+    """When all queries that read Kafka have found nothing new, and none has been in a batch since; None otherwise."""
     all_told: bool = False
     """Whether every query that has not ended has told what it reads."""
 
@@ -103,6 +105,8 @@ class _Query:
     failure: str | None = None
     last_batch: int = -1
     running: BatchInProgress | None = None
+    idle_at: datetime | None = None
+    """When it found nothing new, if it has not been in a batch since."""
     committed: events.PartitionOffsets = field(default_factory=dict)
     assigned: frozenset[str] = frozenset()
     real_time: bool = False
@@ -170,7 +174,8 @@ class ApplicationRun:
                 before = self._query(event.query_id)
                 self._queries[event.query_id] = _Query(committed=before.committed, assigned=before.assigned)
             case events.QueryIdle():
-                self._query(event.query_id).running = None
+                query = self._query(event.query_id)
+                query.running, query.idle_at = None, event.at
             case events.QueryTerminated():
                 self._terminated(event)
             case events.ApplicationProperties():
@@ -246,6 +251,7 @@ class ApplicationRun:
         failures = [query.failure for query in queries if query.failure is not None]
         # A query that has ended holds no state any more; of an application without any other it is what was there last.
         holding = [query for query in queries if query.active] or queries
+        idle = [query.idle_at for query in queries if query.active and query.committed]
         return Reading(
             app_id=self.started.app_id,
             started_at=self.started.at,
@@ -267,6 +273,7 @@ class ApplicationRun:
             assigned=self.assigned if self.has_committed else self.inherited_assigned,
             clock_ahead_seconds=(max(missed) - interval.end).total_seconds() if missed else None,
             real_time=any(query.real_time and query.active for query in queries),
+            idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
             all_told=all(query.told for query in queries if not query.done),
         )
 
@@ -310,11 +317,12 @@ class ApplicationRun:
             for o in event.operators
             if o.partitions
         )
+        running = query.running if query.running is not None and query.running.batch_id == event.batch_id else None
         if query.running is not None and query.running.batch_id <= event.batch_id:
             query.running = None
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
             return  # a trigger without a batch, or a repetition in a compacted log
-        query.last_batch = event.batch_id
+        query.last_batch, query.idle_at = event.batch_id, None
         if self._beside_kafka(query):
             return
         batch = MicroBatch(
@@ -322,7 +330,7 @@ class ApplicationRun:
             started_at=event.started_at,
             duration_seconds=event.duration_seconds,
             add_batch_seconds=event.add_batch_seconds,
-            input_records=event.input_records,
+            input_records=event.input_records if event.start else _read_once(event.input_records, running),
             output_records=event.output_records,
         )
         if topics := self._shared_by(query):
@@ -342,10 +350,12 @@ class ApplicationRun:
         query = self._query(event.query_id)
         new = query.running is None or query.running.batch_id != event.batch_id
         if new and event.batch_id > query.last_batch:
-            query.running = BatchInProgress(event.batch_id, event.at)
+            query.running, query.idle_at = BatchInProgress(event.batch_id, event.at), None
 
     def _stage_started(self, event: events.StageStarted) -> None:
-        running = self._query(event.query_id).running
+        query = self._query(event.query_id)
+        query.real_time = query.real_time or event.real_time  # the first batch may take minutes to its end
+        running = query.running
         if running is not None and running.batch_id == event.batch_id:
             running.stage_started(event)
 
@@ -367,6 +377,15 @@ class ApplicationRun:
             self._stage_runs.append(
                 _StageRun(event.name, max(1, event.tasks), event.at, run_seconds, gc_seconds, place)
             )
+
+
+def _read_once(records: int, batch: BatchInProgress | None) -> int:
+    """Return the records of a query's first batch, whose offsets do not tell how many there are at most.
+
+    Spark counts a record each time it is read; the tasks tell how many one reading took.
+    """
+    read = 0 if batch is None else batch.figures().records_read
+    return min(records, read) if read else records
 
 
 def _stages(runs: list[_StageRun]) -> tuple[StageTasks, ...]:

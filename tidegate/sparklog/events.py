@@ -150,6 +150,8 @@ class StageStarted:
     """All of its tasks at the first attempt; at a later one those that must run again."""
     scans: frozenset[int]
     """Ids of the RDDs that read a streaming source; empty for a stage that reads a shuffle."""
+    real_time: bool = False
+    """Whether it reads a source until its batch is over: the query has a real-time trigger."""
 
 
 @dataclass(frozen=True, slots=True)

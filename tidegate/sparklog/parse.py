@@ -25,6 +25,8 @@ _KIND = re.compile(rb'\{"Event":"(?:org\.apache\.spark\.sql\.streaming\.Streamin
 
 _SCAN = '"MicroBatchScan"'
 """In the scope of an RDD: the operator that reads a streaming source."""
+_REAL_TIME_SCAN = '"RealTimeStreamScan"'
+"""The same with a real-time trigger."""
 
 _UNREAD = {
     b"SparkListenerTaskEnd": (  # hundreds of accumulables, and what the executor measured
@@ -254,6 +256,7 @@ def _stage_started(event: Any) -> events.SparkEvent | None:
         _stage(info),
         _count(info["Number of Tasks"]),
         frozenset(rdd["RDD ID"] for rdd in info.get("RDD Info", ()) if _SCAN in rdd.get("Scope", "")),
+        any(_REAL_TIME_SCAN in rdd.get("Scope", "") for rdd in info.get("RDD Info", ())),
     )
 
 
