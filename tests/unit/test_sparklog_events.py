@@ -293,6 +293,16 @@ def test_a_record_of_kafka_counts_once_and_no_other_counts(sources: Any, records
     assert parsed.input_records == records
 
 
+def test_a_source_in_python_reads_no_topics() -> None:
+    """Its offsets may look like Kafka's. The description is a real one of Spark 4.2."""
+    offset = json.dumps({"shards": {"0": 5, "1": 5}})
+    stream = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithAdmissionControl@46ad8f7"
+    other = {"description": stream, "startOffset": offset, "endOffset": offset, "latestOffset": None}
+    parsed = parse(progress_line(sources=[_kafka(0, 750, 750), other | {"numInputRows": 10}]))
+    assert isinstance(parsed, QueryProgress)
+    assert (parsed.committed, parsed.input_records) == ({"rec": {0: 750}}, 750)
+
+
 def _kafka(start: int | None, end: int, rows: int) -> dict[str, Any]:
     """Return a Kafka source of one partition."""
     first = None if start is None else {"rec": {"0": start}}

@@ -28,6 +28,9 @@ _SCAN = '"MicroBatchScan"'
 _REAL_TIME_SCAN = '"RealTimeStreamScan"'
 """The same with a real-time trigger."""
 
+_PYTHON_SOURCE = ".python.PythonMicroBatchStream"
+"""In the description of a data source in Python, whose offsets may look like those of any other."""
+
 _UNREAD = {
     b"SparkListenerTaskEnd": (  # hundreds of accumulables, and what the executor measured
         (b',"Launch Time":', b"}", b',"Task Metrics":{'),
@@ -222,7 +225,10 @@ def _assigned(sources: Any) -> frozenset[str]:
 
 def _of_source(source: Any, offsets: Any) -> Mapping[str, Mapping[str, Any]]:
     """Return the offsets of one source by topic and partition; nothing if they are not those of Kafka."""
-    is_kafka = str(source.get("description", "Kafka")).startswith("Kafka")
+    description = str(source.get("description", "Kafka"))
+    if _PYTHON_SOURCE in description:
+        return {}
+    is_kafka = description.startswith("Kafka")
     if isinstance(offsets, str):
         try:
             offsets = from_json(offsets)
