@@ -34,9 +34,11 @@ from tidegate.events.snapshot import (
     Part,
     Pool,
     RunningBatch,
+    SnapshotWarning,
     SourceOffsets,
     StageTasks,
     StateOperator,
+    WarningCode,
 )
 from tidegate.events.way import Way
 from tidegate.installed import engine
@@ -491,6 +493,14 @@ def test_a_job_whose_records_come_after_a_silence_is_not_stuck() -> None:
     silent = [snapshot(n, arrived=1000, committed=1000, partitions=64) for n in range(8)]
     decision = decide(spec, [*silent, snapshot(8, arrived=6040, committed=1000, partitions=64)])[1]
     assert decision.final_parallelism > decision.current_parallelism
+
+
+def test_a_job_whose_source_holds_records_back_does_not_grow() -> None:
+    """With `minOffsetsPerTrigger` a job waits although records do; more slots would take none of them sooner."""
+    decision = growth(last={"warnings": (SnapshotWarning(code=WarningCode.SOURCE_WAITS),)})
+    assert held(decision)
+    said = "the job takes no batch although 28000 records wait: its source holds them back, and no size changes that"
+    assert [each.sentence for each in decision.trail if each.code == "SOURCE_HOLDS_BACK"] == [said]
 
 
 @pytest.mark.parametrize(("goes_on_until", "moves"), [(8, True), (4, True), (2, False)])

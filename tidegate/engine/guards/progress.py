@@ -13,6 +13,7 @@ from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.links import best_reader, in_circle
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
+from tidegate.events.snapshot import WarningCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class StuckConsumer(Guard):
     """Stops growth of a job whose committed offsets stand still while the lag grows: it is stuck, not too small.
 
     A long batch commits nothing either, but its tasks go on finishing: the time counts from the last one. It sees the
-    policy's window; a window shorter than the limit never shows a stuck job.
+    policy's window; a window shorter than the limit never shows a stuck job. Nor does a job grow that takes no batch
+    because its source holds records back.
     """
 
     name: ClassVar = "stuck_consumer"
@@ -29,6 +31,10 @@ class StuckConsumer(Guard):
             "no offset was committed for {age_seconds:.0f} s while {grown} records arrived, "
             "so the job is stuck rather than too small",
             "check the driver's log for a batch that hangs or is retried over and over (a poison record, a dead sink)",
+        ),
+        "SOURCE_HOLDS_BACK": Reason(
+            "the job takes no batch although {lag} records wait: its source holds them back, and no size changes that",
+            "give a job with `minOffsetsPerTrigger` an objective above its `maxTriggerDelay`, or set `read_committed`",
         ),
     }
 
@@ -45,6 +51,8 @@ class StuckConsumer(Guard):
         window = case.state.window
         if size <= case.current or not window:
             return None
+        if any(each.code is WarningCode.SOURCE_WAITS for each in case.snapshot.warnings or ()):
+            return Verdict(case.current, "SOURCE_HOLDS_BACK", {"lag": case.evidence.lag_records})
         newest = window[-1]
         standing = [*takewhile(lambda piece: piece.committed == newest.committed, reversed(window))]
         # While nothing waited, there was nothing to commit: the time counts from then on.
