@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -207,14 +207,28 @@ class Actuator:
             self.consumer.resume([TopicPartition(self._topic, number)])
 
     def _start_next(self) -> None:
-        """Start commands in the order in which they came, of each job one, while there are threads for them."""
+        """Start commands, of each job one, while there are threads for them: of the clusters in turn, the first first.
+
+        After an outage hundreds of jobs of one cluster may have to start, and a command that waits for long expires.
+        """
         self._running = {job_id: future for job_id, future in self._running.items() if not future.done()}
         first = [(order, partition) for partition in self._partitions.values() for order in partition.ready]
+        before = Counter(map(self._cluster, self._running))
+        turns: list[tuple[int, float, _Order, _Partition]] = []
         for order, partition in sorted(first, key=lambda pair: pair[0].spec_by):
+            cluster = self._cluster(order.command.job_id)
+            turns.append((before[cluster], order.spec_by, order, partition))
+            before[cluster] += 1
+        for _, _, order, partition in sorted(turns, key=lambda turn: turn[:2]):
             if self._stopping.is_set() or len(self._running) >= self.settings.concurrent_commands:
                 return
             if order.command.job_id not in self._running:
                 self._start(order, partition.cancelled)
+
+    def _cluster(self, job_id: str) -> str | None:
+        """Return what tells the cluster of a job from others; None if that is not known."""
+        spec = self.jobs.get(job_id)
+        return None if spec is None else spec.application.cluster_place or spec.application.master
 
     def _start(self, order: _Order, cancelled: threading.Event) -> None:
         """Start the command, unless its spec may still arrive; only its own job waits for that."""

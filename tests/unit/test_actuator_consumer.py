@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from services.actuator.consumer import MOST_OPEN
 from services.actuator.task import Abandoned
-from tests.support.events import command, job, result
+from tests.support.events import command, job, result, with_application
 from tests.support.fake_consumer import ActuatorRun, FakeMessage, HeldRunner, NoResults
 from tests.support.wait import wait_until
 from tidegate.events.result import Phase
@@ -104,6 +104,24 @@ def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> N
         run.actuator.stop()
         runner.end("c2")
     assert runner.started == ["c0", "c1", "c2", "c3"]
+
+
+def test_clusters_take_turns() -> None:
+    """All jobs of a large cluster may have to start at once; a job elsewhere waits for one of them, not for all."""
+    runner = HeldRunner()
+    with ActuatorRun(runner, concurrent_commands=2) as run:
+        for number in range(6):
+            run.specs[f"job-{number}"] = with_application(job(f"job-{number}"), master_ui_url="http://large:8080")
+        run.specs["small"] = with_application(job("small"), master_ui_url="http://small:8080")
+        run.consumer.assign(0)
+        for number in range(6):
+            run.consumer.deliver(0, number, command(command_id=f"c{number}", job_id=f"job-{number}"))
+        run.consumer.deliver(0, 6, command(command_id="other", job_id="small"))
+        run.settle()
+        for ended in ("c0", "c1", "c2"):
+            runner.end(ended)
+            run.settle()
+        assert runner.started == ["c0", "c1", "other", "c2", "c3"]
 
 
 def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
