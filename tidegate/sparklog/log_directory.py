@@ -29,11 +29,11 @@ HEAD_STEP_BYTES = 16_384
 HEAD_STEPS = 64
 """Spark writes the application's start within about 30 kB; a file without it after a megabyte is not an event log."""
 BROKEN_LINES_NAMED = 5
+"""Broken lines of a log that are logged one by one; further ones are only counted."""
 READERS = 8
 """How many logs that are not on this machine are read at once: each takes a few requests, which mostly wait."""
 CLOCKS_APART = timedelta(hours=1)
 """The clocks of two drivers differ by less."""
-"""Broken lines of a log that are logged one by one; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
