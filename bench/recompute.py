@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.streams import write_recording
 from bench.table import BenchRow
+from tidegate.cli.spark import prepare_java
 from tidegate.replay.files import read_manifest
 from tidegate.replay.recompute import recompute
 from tidegate.replay.source import from_files, start_session
@@ -24,6 +25,7 @@ def main() -> list[BenchRow]:
         decisions = write_recording(
             recording, jobs=JOBS, per_job=PER_JOB, partitions=PARTITIONS, processes=os.cpu_count() or 1
         )
+        prepare_java()
         spark = start_session("local[2]")
         try:
             floor = decisions / _count_seconds(spark, recording, decisions)
@@ -51,7 +53,7 @@ def _count_seconds(spark: object, recording: Path, decisions: int) -> float:
     from pyspark.sql import functions as f  # noqa: PLC0415  (seconds to import)
 
     started_at = time.monotonic()
-    records, _ = from_files(spark, recording, read_manifest(recording))
+    records = from_files(spark, recording, read_manifest(recording))
     row = records.agg(f.count("value"), f.sum(f.length("value"))).first()
     took = time.monotonic() - started_at
     if row[0] != 2 * decisions:

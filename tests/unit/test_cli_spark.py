@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from tests.support.secured_kafka import KEY_PASSWORD, write_certificates
+from tidegate.cli import spark
 from tidegate.cli.problems import Problem
-from tidegate.cli.spark import kafka_options
+from tidegate.cli.spark import kafka_options, prepare_java
 from tidegate.client import ClientSettings
+from tidegate.stack.class_data import class_data, with_archive
+from tidegate.stack.java import Java
 
 
 @pytest.fixture
@@ -41,3 +45,21 @@ def test_a_key_that_its_password_does_not_open_is_named(settings: ClientSettings
     with pytest.raises(Problem, match=r"client-key\.pem") as caught:
         kafka_options(settings.model_copy(update={"ssl_key_password": secret}))
     assert "TIDEGATE_SSL_KEY_PASSWORD" in caught.value.hint
+
+
+def test_jvms_of_commands_map_the_archive_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an archive a JVM has no option for it, and options that somebody has set stay."""
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/other")
+    monkeypatch.setattr(spark, "ensure_java", lambda _say: Java(tmp_path / "java", "17.0.1"))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "")  # so that it is as before after the test
+    for made, given, told in ((False, None, None), (True, None, with_archive()), (True, "-Xmx1g", "-Xmx1g")):
+        if made:
+            class_data().parent.mkdir(exist_ok=True)
+            class_data().touch()
+        monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+        if given is not None:
+            monkeypatch.setenv("SPARK_SUBMIT_OPTS", given)
+        prepare_java()
+        assert os.environ["JAVA_HOME"] == str(tmp_path / "java")
+        assert os.environ.get("SPARK_SUBMIT_OPTS") == told

@@ -1,8 +1,16 @@
-"""What an error of Spark's says, in one line."""
+"""What an error of Spark's says, in one line, and what happens while Spark starts."""
 
 from __future__ import annotations
 
-from tidegate.replay.source import spark_said
+import threading
+from pathlib import Path
+
+import pytest
+
+from bench.streams import write_recording
+from tidegate.replay import recompute as recomputing
+from tidegate.replay.files import read_manifest
+from tidegate.replay.source import NoSpark, spark_said
 
 WORKER = """An error occurred while calling o141.javaToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 4 times
@@ -27,3 +35,24 @@ def test_the_first_line_that_says_something_is_told() -> None:
     )
     assert told == "java.io.IOException: no space left"
     assert spark_said(KeyError()) == "KeyError()"
+
+
+def test_the_files_of_a_recording_are_checked_while_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both take seconds, and the first needs one core only."""
+    write_recording(tmp_path / "noon", jobs=1, per_job=1)
+    checked = threading.Event()
+
+    def check(directory: Path, manifest: object) -> list[str]:
+        assert (directory, manifest) == (tmp_path / "noon", read_manifest(tmp_path / "noon"))
+        checked.set()
+        return []
+
+    def start(*_: object) -> None:
+        raise NoSpark("checked" if checked.wait(5) else "not checked")
+
+    monkeypatch.setattr(recomputing, "damaged", check, raising=False)
+    monkeypatch.setattr(recomputing, "start_session", start)
+    with pytest.raises(NoSpark, match=r"^checked"):
+        recomputing.recompute(directory=tmp_path / "noon")

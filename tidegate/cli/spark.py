@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
 from tidegate.replay.source import spark_said, start_session
+from tidegate.stack.class_data import class_data, with_archive
 from tidegate.stack.jars import ensure_jars, spark_kafka
 from tidegate.stack.java import ensure_java
 from tidegate.terminal import stderr
@@ -49,8 +50,10 @@ def connector_jars() -> list[Path]:
 
 
 def prepare_java() -> None:
-    """Set JAVA_HOME for Spark, which would otherwise take the first Java on PATH."""
+    """Set JAVA_HOME for Spark, which would otherwise take the first Java on PATH; its JVM maps the archive, if made."""
     os.environ["JAVA_HOME"] = str(ensure_java(_say).home)
+    if class_data().exists():
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", with_archive())
 
 
 def kafka_options(settings: ClientSettings) -> dict[str, str]:

@@ -7,13 +7,15 @@ them by sequence. Each job is then verified as one stream, so a history of any l
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
 from zipfile import PyZipFile
 
 from tidegate.engine.engine import Engine
@@ -21,13 +23,15 @@ from tidegate.engine.plan import Policies
 from tidegate.events.topics import PREFIX
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference
-from tidegate.replay.files import BadRecording, read_manifest
+from tidegate.replay.files import BadRecording, damaged, read_manifest
 from tidegate.replay.source import from_files, from_kafka, spark_said, start_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
+
+T = TypeVar("T")
 
 HEAD = 512
 """Tidegate writes job and sequence within this many bytes. Only records of other writers have to be parsed for them."""
@@ -121,13 +125,13 @@ def recompute(
         raise CannotRecompute("give either bootstrap servers or the directory of a recording")
     # before Spark, which takes seconds to start
     recording = None if directory is None else (directory, read_manifest(directory))
+    harm = None if recording is None else _meanwhile(partial(damaged, *recording))
     session = spark or start_session(master, jars)
     try:
         started = time.monotonic()
         try:
-            harm: list[str] = []
             if recording is not None:
-                records, harm = from_files(session, *recording)
+                records = from_files(session, *recording)
             else:
                 records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
             tallies = verify(session, records, job)
@@ -138,10 +142,25 @@ def recompute(
         if job is not None and not tallies:
             raise CannotRecompute(f"there are no decisions of job {job!r} to recompute")
         tallies.sort(key=lambda tally: tally.job_id)
-        return RecomputeResult(tuple(tallies), time.monotonic() - started, tuple(harm))
+        found = () if harm is None else tuple(harm.result())
+        return RecomputeResult(tuple(tallies), time.monotonic() - started, found)
     finally:
         if spark is None:
             session.stop()
+
+
+def _meanwhile(work: Callable[[], T]) -> Future[T]:
+    """Do some work in a thread that a program need not wait for when it ends."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  (who waits for the result gets it)
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future
 
 
 def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> list[JobTally]:

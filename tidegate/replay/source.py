@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
 from tidegate.interrupts import deferred
-from tidegate.replay.files import BadRecording, RecordingManifest, damaged
+from tidegate.replay.files import BadRecording, RecordingManifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,8 +94,8 @@ def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[
     return read.select(kind, "partition", "offset", "value")
 
 
-def from_files(spark: SparkSession, directory: Path, manifest: RecordingManifest) -> tuple[DataFrame, list[str]]:
-    """Return the records of a recording with columns as in `from_kafka`, and a line for each damaged file."""
+def from_files(spark: SparkSession, directory: Path, manifest: RecordingManifest) -> DataFrame:
+    """Return the records of a recording with columns as in `from_kafka`."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     frames = []
@@ -108,4 +108,4 @@ def from_files(spark: SparkSession, directory: Path, manifest: RecordingManifest
         )
         value = f.coalesce(f.unbase64("value_base64"), f.col("value").cast("binary")).alias("value")
         frames.append(lines.select(f.lit(kind).alias("kind"), "partition", "offset", value))
-    return frames[0].unionByName(frames[1]), damaged(directory, manifest)
+    return frames[0].unionByName(frames[1])

@@ -37,8 +37,12 @@ def light_jvm() -> str:
     It prints nothing about an archive that does not fit. Its room for compiled code is that of other JVMs: the 48 MB
     that it would have are full after a few hundred queries, and then Java goes on without a compiler.
     """
-    compiler = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-    return f"{compiler} -XX:+UseSerialGC -XX:SharedArchiveFile={class_data()} -Xshare:auto -Xlog:disable"
+    return f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC {with_archive()}"
+
+
+def with_archive() -> str:
+    """Return the options of a JVM that maps the archive, and prints nothing about one that does not fit."""
+    return f"-XX:SharedArchiveFile={class_data()} -Xshare:auto -Xlog:disable"
 
 
 def light_conf() -> dict[str, str]:

@@ -37,6 +37,9 @@ def main() -> None:
         running.stop()
         table = spark.range(100).selectExpr("id", "id % 7 AS key", "to_json(struct(id)) AS value")
         table.join(table.groupBy("key").count(), "key").orderBy("id").collect()
+        table.write.json(f"{folder}/lines")
+        lines = spark.read.schema("id long, key long, value string").json(f"{folder}/lines")
+        lines.repartition("key").sortWithinPartitions("key", "id").rdd.map(len).count()
         for name in MAINS:
             spark.sparkContext._jvm.java.lang.Class.forName(name)  # noqa: SLF001 - Spark has no public name for it
         spark.stop()
