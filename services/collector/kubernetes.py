@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 
-from services.collector.view import ACTIVE, App, ClusterView
+from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.config_map import JOB_LABEL
@@ -118,7 +118,6 @@ class KubernetesView:
         names = {spec.job_id, app_name_label(spec.job_id)}
         ours = {id(pods): pods for name in names for pods in self._by_name.get(name, ())}
         own = [_app(pods, cores, spec.job_id) for pods in ours.values()]
-        own = [app for app in own if app.state in ACTIVE]
         return self._common.seen_by(spec.job_id, own, more=self._more(spec))
 
     def _more(self, spec: JobSpec) -> int | None:

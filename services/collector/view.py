@@ -71,12 +71,13 @@ class ClusterView:
         )
 
     def seen_by(
-        self, job_id: str, own: Collection[App], *, more: int | None, elsewhere: Collection[str] = ()
+        self, job_id: str, apps: Iterable[App], *, more: int | None, elsewhere: Collection[str] = ()
     ) -> ClusterView:
-        """Return what a job sees that knows its own active applications better: how they are called, and their cores.
+        """Return what a job sees that knows its own applications better: how they are called, and their cores.
 
         Of the others nothing is looked at again, as hundreds of jobs may share a pool.
         """
+        own = [app for app in apps if app.state in ACTIVE]
         used = self.slots_used + sum(app.cores - self.active[app.id].cores for app in own if app.id not in elsewhere)
         newest = {job_id: max(own, key=lambda app: app.start_millis)} if own else {}
         return replace(

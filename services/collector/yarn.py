@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from services.collector.view import ACTIVE, App, ClusterView
+from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
 from tidegate.events.job import JobSpec
 from tidegate.launcher.kubernetes.pods import memory_mb
@@ -53,7 +53,6 @@ class YarnView:
             of_queue = self._of_queues[name] = common, elsewhere
         common, elsewhere = of_queue
         own = [_app(app, spec.application.executor_cores) for app in self._by_name.get(spec.job_id, ())]
-        own = [app for app in own if app.state in ACTIVE]
         return common.seen_by(spec.job_id, own, more=self._more(spec, queue), elsewhere=elsewhere)
 
     @cached_property

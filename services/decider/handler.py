@@ -69,17 +69,11 @@ class Handler:
             with about(job_id=snapshot.job_id):
                 self._refuse_the_future(snapshot)
                 spec = await self._spec_of(snapshot, record.partition)
+                self.limit.good()
+                await self._decided(record, snapshot, spec, started)
         except Unreadable as error:
             self.metrics.snapshots.labels("dead_lettered").inc()
             await self._send_to_dead_letters(SNAPSHOTS, record, error)
-            return
-        self.limit.good()
-        with about(job_id=spec.job_id):
-            try:
-                await self._decided(record, snapshot, spec, started)
-            except _Unwanted as error:
-                self.metrics.snapshots.labels("dead_lettered").inc()
-                await self._send_to_dead_letters(SNAPSHOTS, record, error)
 
     async def _decided(self, record: ConsumedRecord, snapshot: MetricSnapshot, spec: JobSpec, started: float) -> None:
         """Decide on a snapshot of a known job, publish what comes of it, and store the state."""
