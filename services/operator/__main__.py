@@ -34,6 +34,7 @@ def run(settings: OperatorSettings) -> int:
         feed.start()
         operator = Operator(
             namespace=namespace,
+            allowed=settings.operator_allowed_places,
             poll_seconds=settings.operator_poll_seconds,
             clock=clock,
             cluster=cluster,

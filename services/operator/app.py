@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,8 @@ class Operator:
     """Looks after the StreamingJobs until it is stopped."""
 
     namespace: str
+    allowed: Collection[str] = ()
+    """Clusters and file systems that objects may name."""
     poll_seconds: float
     clock: Clock
     cluster: StreamingJobs
@@ -92,7 +95,7 @@ class Operator:
         with self.jobs.reading() as fleet:
             job = fleet.get(sj.name)
             present = self._in_force(sj.name, job.spec if job is not None else None)
-            return plan(sj, job, present, self.clock.now())
+            return plan(sj, job, present, self.clock.now(), self.allowed)
 
     def _in_force(self, job_id: str, seen: JobSpec | None) -> JobSpec | None:
         """Return the spec in force: the one that was just published, until the topic has shown it."""

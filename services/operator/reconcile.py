@@ -11,10 +11,12 @@ request for the same size would change nothing, and an autoscaler would start fr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from services.operator.places import refused_places
 from services.operator.resource import StreamingJob
 from services.operator.status import Condition, healthy, status_of
 from tidegate.events.job import JobSpec, ManualScale, SpecChange
@@ -42,12 +44,17 @@ class ObjectPlan:
     status: dict[str, Any] | None = None
 
 
-def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: datetime) -> ObjectPlan:
-    """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`."""
+def plan(
+    sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: datetime, allowed: Collection[str] = ()
+) -> ObjectPlan:
+    """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`.
+
+    `allowed` are the clusters and file systems that an object may name.
+    """
     if sj.deleting:
         ours = present is not None and "appliedSpec" in sj.status
         return ObjectPlan(remove=sj.held and ours, release=sj.held)
-    wanted, problems = _read(sj)
+    wanted, problems = _read(sj, allowed)
     if wanted is not None and (moved := refused_move(wanted, present)) is not None:
         wanted, problems = None, [SpecProblem(("application",), moved)]
     base = wanted if wanted is not None and (sj.changed or present is None) else present
@@ -81,10 +88,11 @@ def plan(sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: d
     )
 
 
-def _read(sj: StreamingJob) -> tuple[JobSpec | None, list[SpecProblem]]:
+def _read(sj: StreamingJob, allowed: Collection[str]) -> tuple[JobSpec | None, list[SpecProblem]]:
     """Return the spec that the object asks for, or what is wrong with it.
 
-    Its pods are in the object's own namespace: who may write objects here must not start pods elsewhere.
+    Its pods are in the object's own namespace: who may write objects here must not start pods elsewhere, nor have the
+    services ask what is not allowed.
     """
     fields = {**sj.fields, "job_id": sj.name}
     application = fields.get("application")
@@ -95,6 +103,8 @@ def _read(sj: StreamingJob) -> tuple[JobSpec | None, list[SpecProblem]]:
             return None, [SpecProblem(("application", "kubernetes", "namespace"), text)]
         fields["application"] = {**application, "kubernetes": {**pods, "namespace": sj.namespace}}
     spec, problems = read_spec(fields)
+    if spec is not None:
+        problems = [*problems, *refused_places(spec.application, allowed)]
     return (None if problems else spec), problems
 
 

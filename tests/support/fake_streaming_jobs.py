@@ -18,13 +18,14 @@ from tidegate.operate import SpecRefused
 FIELDS: dict[str, Any] = {
     "sources": ["in"],
     "application": {
+        "backend": "kubernetes",
         "script": "/jobs/rates.py",
         "checkpoint_location": "/checkpoints/rates",
         "event_log_dir": "/events",
-        "control_dir": "/control",
+        "kubernetes": {"namespace": "jobs", "image": "spark:4.2.0"},
     },
 }
-"""The `spec` of an object: a job on a standalone cluster."""
+"""The `spec` of an object: a job on the Kubernetes cluster that it is on."""
 
 
 class FakeStreamingJobs:

@@ -29,7 +29,8 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 class World:
     """An operator, and what is around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
         self.time, self.cluster, self.jobs = SetClock(), FakeStreamingJobs(), FakeJobs()
         self.operator = self.restarted()
 
@@ -37,6 +38,7 @@ class World:
         """Return an operator that remembers nothing."""
         return Operator(
             namespace="jobs",
+            allowed=self.allowed,
             poll_seconds=1.0,
             clock=self.time,
             cluster=self.cluster,
@@ -167,13 +169,15 @@ def test_a_spec_in_force_that_the_engine_refuses_is_named_and_disturbs_nobody(wo
 
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
-    application = {**FIELDS["application"], "master": "spark://elsewhere:7077"}
+    elsewhere = "k8s://https://elsewhere:6443"
+    world.operator.allowed = [elsewhere]
+    application = {**FIELDS["application"], "master": elsewhere}
     world.cluster.apply("rates", {**FIELDS, "application": application})
     world.cluster.apply("other", FIELDS)
     world.turn()
     status, _, message = world.condition("Accepted")
     assert status == "False"
-    assert "application.master: spark://127.0.0.1:7077 -> spark://elsewhere:7077" in message
+    assert "application.master: k8s://https://kubernetes.default.svc -> k8s://https://elsewhere:6443" in message
     assert message.endswith("Version 1 stays in force.")
     assert [(spec.job_id, spec.version) for spec in world.jobs.published] == [("rates", 1), ("other", 1)]
     world.cluster.apply("rates", {**FIELDS, "running": False})
@@ -181,7 +185,7 @@ def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     world.cluster.apply("rates", {**FIELDS, "running": True, "application": application})
     world.turn()
     assert world.condition("Accepted")[0] == "True"
-    assert world.jobs.published[-1].application.master == "spark://elsewhere:7077"
+    assert world.jobs.published[-1].application.master == elsewhere
 
 
 def test_a_wrong_spec_of_a_new_job_starts_nothing() -> None:
@@ -197,7 +201,7 @@ def test_a_wrong_spec_of_a_new_job_starts_nothing() -> None:
 def test_the_pods_of_a_job_are_in_the_namespace_of_its_object() -> None:
     """It need not be said, and another one is refused: who may write objects here starts no pods elsewhere."""
     world = World()
-    application = FIELDS["application"] | {"backend": "kubernetes", "kubernetes": {"image": "spark:4.2.0"}}
+    application = FIELDS["application"] | {"kubernetes": {"image": "spark:4.2.0"}}
     world.cluster.apply("rates", FIELDS | {"application": application})
     world.turn()
     pods = world.jobs.published[-1].application.kubernetes
@@ -208,6 +212,62 @@ def test_the_pods_of_a_job_are_in_the_namespace_of_its_object() -> None:
     world.turn()
     assert "must be the object's own, 'jobs', found 'kube-system'" in world.condition("Accepted")[2]
     assert len(world.jobs.published) == 1
+
+
+STANDALONE = {
+    "backend": "standalone",
+    "kubernetes": None,
+    "master": "spark://spark:7077",
+    "rest_url": "http://spark:6066",
+    "master_ui_url": "http://spark:8080/",
+    "control_dir": "/control",
+}
+YARN = {"backend": "yarn", "kubernetes": None, "master": "yarn", "rest_url": "http://rm:8088", "control_dir": "/c"}
+LOCAL = {"backend": "local", "kubernetes": None, "master": "spark://spark:7077", "control_dir": "/control"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "places"),
+    [
+        (STANDALONE, ["spark://spark:7077", "http://spark:6066", "http://spark:8080"]),
+        (YARN, ["yarn", "http://rm:8088"]),
+        (LOCAL, ["local", "spark://spark:7077"]),
+        ({"master": "k8s://https://elsewhere:6443"}, ["k8s://https://elsewhere:6443"]),
+        ({"checkpoint_location": "hdfs://namenode:8020/rates"}, ["hdfs://namenode:8020"]),
+        ({"event_log_dir": "s3a://logs/events"}, ["s3a://logs"]),
+        ({"control_dir": "HTTP://169.254.169.254/latest"}, ["http://169.254.169.254"]),
+        ({"control_dir": "http:/latest"}, ["http://"]),
+        ({"control_dir": "hdfs://[namenode/x"}, ["hdfs://[namenode/x"]),
+    ],
+)
+def test_the_services_ask_only_what_is_allowed(fields: dict[str, Any], places: list[str]) -> None:
+    """Accepted names each place and what to do; the former version stays, and with the setting the object is valid."""
+    application = {key: value for key, value in (FIELDS["application"] | fields).items() if value is not None}
+    for missing in places:
+        world = World(*(place for place in places if place != missing))
+        world.cluster.apply("rates", FIELDS | {"application": application})
+        world.turn()
+        status, reason, message = world.condition("Accepted")
+        assert (status, reason) == ("False", "Invalid")
+        assert message.count("may not name") == 1
+        assert f"may not name '{missing}" in message
+        assert "added to TIDEGATE_OPERATOR_ALLOWED_PLACES of the operator. Correct that" in message
+        assert world.jobs.published == []
+        world.allowed = (*places,)
+        world.operator = world.restarted()
+        world.turn()
+        assert world.condition("Accepted")[:2] == ("True", "Valid")
+
+
+def test_paths_and_this_cluster_need_no_setting(world: World) -> None:
+    """Folders of volumes, also as file: URIs, and the API server of this cluster, named or not."""
+    here = {"master": "k8s://https://kubernetes.default.svc", "event_log_dir": "file:/data/events"}
+    world.cluster.apply("rates", {"application": FIELDS["application"] | here})
+    world.turn()
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+    world.cluster.apply("rates", {"application": FIELDS["application"] | {"event_log_dir": "s3a://logs/events"}})
+    world.turn()
+    assert world.condition("Accepted")[2].endswith("Version 2 stays in force.")
 
 
 def test_scaling_an_object_is_an_operators_size(world: World) -> None:
