@@ -40,9 +40,9 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
 ASK_KUBERNETES = {"collector", "actuator", "operator"}
 
 
-def objects(*kinds: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of these kinds in all files."""
-    for path in FILES:
+def objects(*kinds: str, under: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the objects of these kinds in all files, or in those of a folder."""
+    for path in sorted((ROOT / under).rglob("*.yaml")):
         yield from (found for found in yaml.safe_load_all(path.read_text("utf-8")) if found["kind"] in kinds)
 
 
@@ -166,6 +166,50 @@ def test_rights_are_named_one_by_one() -> None:
             assert set(rule["apiGroups"]) <= {"", "tidegate.dev", "sparkoperator.k8s.io"}
             assert not {"secrets", "serviceaccounts", "pods/exec", "nodes/proxy"} & set(rule["resources"])
             assert found["kind"] == "Role" or rule["verbs"] == ["list"]
+
+
+def namespace_of(folder: str) -> str:
+    """Return the namespace of a folder's objects."""
+    name: str = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text("utf-8"))["namespace"]
+    (made,) = objects("Namespace", under=folder)
+    assert made["metadata"]["name"] == name
+    return name
+
+
+def test_jobs_are_in_a_namespace_of_their_own() -> None:
+    """Nobody has rights in Tidegate's, where its Secrets are; what Spark needs is allowed in that of the jobs alone."""
+    here, there = namespace_of("base"), namespace_of("jobs")
+    assert here != there
+    assert not list(objects("Role", "RoleBinding", under="base"))
+    for found in objects("RoleBinding", under="jobs"):
+        name = found["metadata"]["name"]
+        at = {} if name == "tidegate-driver" else {"namespace": here}
+        assert found["subjects"] == [{"kind": "ServiceAccount", "name": name, **at}]
+    env = DEPLOYMENTS["operator"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "TIDEGATE_OPERATOR_NAMESPACE", "value": there} in env
+    (example,) = objects("StreamingJob")
+    assert example["metadata"]["namespace"] == there
+
+
+@pytest.mark.parametrize(("folder", "level"), [("base", "restricted"), ("jobs", "baseline")])
+def test_a_namespace_admits_only_pods_in_bounds(folder: str, level: str) -> None:
+    """Kubernetes refuses others, and what no policy allows reaches no pod and is reached by none."""
+    (namespace,) = objects("Namespace", under=folder)
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == level
+    specs = [found["spec"] for found in objects("NetworkPolicy", under=folder)]
+    assert {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]} in specs
+
+
+def test_both_claims_are_of_volumes_that_the_demo_gives() -> None:
+    """A storage class would make two empty volumes: the collector would look for event logs where no job writes."""
+    volumes = {found["metadata"]["name"]: found["spec"] for found in objects("PersistentVolume")}
+    for folder in ("base", "jobs"):
+        (claim,) = objects("PersistentVolumeClaim", under=folder)
+        assert claim["spec"]["storageClassName"] == ""
+        volume = volumes.pop(claim["spec"]["volumeName"])
+        assert volume["claimRef"] == {"namespace": namespace_of(folder), "name": claim["metadata"]["name"]}
+        assert volume["hostPath"]["path"] == "/var/lib/tidegate-demo"
+    assert not volumes
 
 
 def test_images_are_pinned() -> None:

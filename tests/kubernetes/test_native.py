@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -77,40 +78,52 @@ CLUSTER_WIDE = ("nodes", "customresourcedefinitions")
 
 
 @pytest.fixture(scope="module")
-def overlay(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo overlay in a namespace of its own."""
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo overlay in two namespaces of this run."""
     subprocess.run([ROOT / "deploy" / "make-secrets.sh", DEMO / "secrets"], check=True, capture_output=True, timeout=30)
-    folder = tmp_path_factory.mktemp("overlay")
-    namespace = f"tg-op-{uuid.uuid4().hex[:6]}"
-    volume = f'[{{"op": "replace", "path": "/spec/hostPath/path", "value": "/var/lib/{namespace}"}}]'
-    said = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "namespace": namespace,
-        "resources": [os.path.relpath(DEMO, folder)],
-        "images": [{"name": f"tidegate/{service}", "newTag": TAG} for service in DEPLOYMENTS],
-        "patches": [{"target": {"kind": "PersistentVolume"}, "patch": volume}],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(said), "utf-8")
-    return folder
+    run = f"tg-op-{uuid.uuid4().hex[:6]}"
+    rendered = yaml.safe_load_all(Kubectl(run)("kustomize", str(DEMO)))
+    path = tmp_path_factory.mktemp("manifest") / "all.yaml"
+    path.write_text(yaml.safe_dump_all([moved(each, run) for each in rendered]), "utf-8")
+    return path
+
+
+def moved(found: Any, run: str) -> Any:
+    """Return a part of a manifest with the namespaces, the folder and the images of a run."""
+    if isinstance(found, list):
+        return [moved(each, run) for each in found]
+    if isinstance(found, dict):
+        return {key: moved(value, run) for key, value in found.items()}
+    if not isinstance(found, str):
+        return found
+    if found in {"tidegate", "tidegate-jobs", "/var/lib/tidegate-demo"}:
+        return found.replace("tidegate", run)
+    found = re.sub(r"^(tidegate/\w+):.*", rf"\1:{TAG}", found)
+    return found.replace("kafka.tidegate:", f"kafka.{run}:")
 
 
 @pytest.fixture(scope="module")
-def kubectl(overlay: Path) -> Iterator[Kubectl]:
-    """The command on a cluster in which everything is deployed; at the end nothing of it is left."""
-    namespace = yaml.safe_load((overlay / "kustomization.yaml").read_text("utf-8"))["namespace"]
-    run = Kubectl(namespace)
-    run("create", "namespace", namespace)
+def kubectl(manifest: Path) -> Iterator[Kubectl]:
+    """The command in Tidegate's namespace, with everything deployed; at the end nothing of it is left."""
+    found = [each for each in yaml.safe_load_all(manifest.read_text("utf-8")) if each["kind"] == "Namespace"]
+    run, jobs = (Kubectl(name) for name in sorted(each["metadata"]["name"] for each in found))
     try:
-        run("apply", "--server-side", "--force-conflicts", "--kustomize", str(overlay), seconds=120)
+        run("apply", "--server-side", "--force-conflicts", f"--filename={manifest}", seconds=120)
         yield run
     finally:
         with ExitStack() as steps:
-            steps.callback(run, "delete", "--ignore-not-found", "--kustomize", str(overlay), seconds=180)
-            steps.callback(run, "delete", "pods", "--all", "--grace-period=1", seconds=120)
+            steps.callback(run, "delete", "--ignore-not-found", f"--filename={manifest}", seconds=240)
+            for each in (run, jobs):
+                steps.callback(each, "delete", "pods", "--all", "--grace-period=1", seconds=120)
             steps.callback(run, "delete", "deployments,statefulsets", "--all", seconds=120)
-            steps.callback(_forget, run)
+            steps.callback(_forget, jobs)
             steps.callback(run, "delete", "--ignore-not-found", "apiservice", "v1beta1.external.metrics.k8s.io")
+
+
+@pytest.fixture(scope="module")
+def jobs(kubectl: Kubectl) -> Kubectl:
+    """The command in the namespace of the jobs."""
+    return Kubectl(f"{kubectl.namespace}-jobs")
 
 
 def _forget(run: Kubectl) -> None:
@@ -134,7 +147,7 @@ def ready(kubectl: Kubectl) -> Kubectl:
 
 
 @pytest.fixture(scope="module")
-def job(ready: Kubectl) -> Iterator[Kubectl]:
+def job(ready: Kubectl, jobs: Kubectl) -> Iterator[Kubectl]:
     """The example's job, which runs and is measured; at the end it is stopped, and then its object is deleted."""
     example, load = yaml.safe_load_all(EXAMPLE.read_text("utf-8"))
     example["spec"]["application"]["kubernetes"]["image"] = IMAGE
@@ -142,16 +155,23 @@ def job(ready: Kubectl) -> Iterator[Kubectl]:
     example["spec"]["interval_seconds"] = 5
     loader = load["spec"]["template"]["spec"]["containers"][0]
     loader["command"] += ["--rate", "50"]
-    loader["image"] = f"tidegate/collector:{TAG}"
-    ready.apply(load)
+    ready.apply(moved(load, ready.namespace))
     ready("rollout", "status", "deployment/rates-load", "--timeout=60s", seconds=70)
-    ready.apply(example)
-    until(ready, lambda sj: sj["status"].get("slots") == 1 and sj["spec"].get("slots") == 1, START_SECONDS)
-    yield ready
-    ready("patch", "sj", "rates", "--type=merge", '--patch={"spec": {"running": false}}')
-    until(ready, lambda sj: sj["status"]["slots"] == 0, CHANGE_SECONDS)
-    ready("delete", "sj", "rates", "--timeout=60s", seconds=70)
+    jobs.apply(moved(example, ready.namespace))
+    until(jobs, lambda sj: sj["status"].get("slots") == 1 and sj["spec"].get("slots") == 1, START_SECONDS)
+    yield jobs
+    jobs("patch", "sj", "rates", "--type=merge", '--patch={"spec": {"running": false}}')
+    until(jobs, lambda sj: sj["status"]["slots"] == 0, CHANGE_SECONDS)
+    jobs("delete", "sj", "rates", "--timeout=60s", seconds=70)
     assert "rates is removed from Tidegate" in ready("logs", "deployment/tidegate-operator", "--tail=50")
+
+
+def streaming_job(jobs: Kubectl) -> dict[str, Any]:
+    """Return the example's StreamingJob for the namespace of the jobs."""
+    found = next(iter(yaml.safe_load_all(EXAMPLE.read_text("utf-8"))))
+    found["metadata"]["namespace"] = jobs.namespace
+    job: dict[str, Any] = found
+    return job
 
 
 def until(kubectl: Kubectl, holds: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
@@ -167,10 +187,11 @@ def until(kubectl: Kubectl, holds: Callable[[dict[str, Any]], bool], seconds: fl
 
 
 def state(kubectl: Kubectl) -> str:
-    """Return the pods, and the last lines of each service."""
+    """Return the pods of the jobs, and the last lines of each service."""
     services = ("operator", "collector", "decider", "actuator")
-    logs = [["logs", f"deployment/tidegate-{service}", "--tail=15"] for service in services]
-    return "\n".join(_attempt(kubectl, *asked) for asked in (["get", "pods", "--output=wide"], *logs))
+    tidegate = Kubectl(kubectl.namespace.removesuffix("-jobs"))
+    logs = [_attempt(tidegate, "logs", f"deployment/tidegate-{service}", "--tail=15") for service in services]
+    return "\n".join([_attempt(kubectl, "get", "pods", "--output=wide"), *logs])
 
 
 def _attempt(kubectl: Kubectl, *arguments: str) -> str:
@@ -186,13 +207,44 @@ def conditions(sj: dict[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in sj["status"]["conditions"]}
 
 
-def test_the_api_server_accepts_every_object(kubectl: Kubectl, overlay: Path) -> None:
+def test_the_api_server_accepts_every_object(kubectl: Kubectl, manifest: Path) -> None:
     """Nothing is refused, warned of, or different from what is there already."""
     printed = kubectl(
-        "apply", "--server-side", "--dry-run=server", "--validate=strict", "--kustomize", str(overlay), seconds=120
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", f"--filename={manifest}", seconds=120
     )
     assert "Warning" not in printed
     assert printed.count("serverside-applied") >= 50
+
+
+def rendered(folder: Path, **kustomization: Any) -> list[dict[str, Any]]:
+    """Return the objects of an overlay."""
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
+    return list(yaml.safe_load_all(Kubectl("default")("kustomize", str(folder))))
+
+
+def test_all_can_be_in_one_namespace(tmp_path: Path) -> None:
+    """With the component, jobs are next to Tidegate, whose operator looks there, on one claim, as in older versions."""
+    root = Path(os.path.relpath(DEMO.parents[1], tmp_path))
+    component = str(root / "components" / "one-namespace")
+    found = rendered(tmp_path, resources=[str(root / "base"), str(root / "jobs")], components=[component])
+    assert {each["metadata"]["namespace"] for each in found if "namespace" in each["metadata"]} == {"tidegate"}
+    assert [each["metadata"]["name"] for each in found if each["kind"] == "Namespace"] == ["tidegate"]
+    (claim,) = (each["spec"] for each in found if each["kind"] == "PersistentVolumeClaim")
+    assert not {"volumeName", "storageClassName"} & set(claim)
+    assert "TIDEGATE_OPERATOR_NAMESPACE" not in yaml.safe_dump_all(found)
+
+
+def test_a_further_namespace_is_a_small_overlay(tmp_path: Path) -> None:
+    """Its bindings name Tidegate's accounts, and the drivers' account is its own."""
+    found = rendered(tmp_path, namespace="team-a", resources=[os.path.relpath(DEMO.parents[1] / "jobs", tmp_path)])
+    assert {each["metadata"].get("namespace", each["metadata"]["name"]) for each in found} == {"team-a"}
+    subjects = [each["subjects"][0] for each in found if each["kind"] == "RoleBinding"]
+    assert {each["name"]: each["namespace"] for each in subjects} == {
+        "tidegate-actuator": "tidegate",
+        "tidegate-collector": "tidegate",
+        "tidegate-operator": "tidegate",
+        "tidegate-driver": "team-a",
+    }
 
 
 def test_explain_reads_well(kubectl: Kubectl) -> None:
@@ -213,12 +265,12 @@ def test_explain_reads_well(kubectl: Kubectl) -> None:
         ("slots", -1, "spec.slots"),
     ],
 )
-def test_the_api_server_refuses_a_wrong_object(kubectl: Kubectl, field: str, value: object, said: str) -> None:
+def test_the_api_server_refuses_a_wrong_object(jobs: Kubectl, field: str, value: object, said: str) -> None:
     """A wrong type, a value out of range, sizes in the wrong order and an unknown field are refused at once."""
-    example = next(iter(yaml.safe_load_all(EXAMPLE.read_text("utf-8"))))
+    example = streaming_job(jobs)
     example["spec"][field] = value
     with pytest.raises(KubectlFailed) as refused:
-        kubectl("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(example))
+        jobs("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(example))
     assert said in str(refused.value)
 
 
@@ -233,32 +285,74 @@ def test_all_services_get_ready(ready: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("account", MAY)
-def test_each_account_may_do_what_it_needs_and_nothing_else(kubectl: Kubectl, account: str) -> None:
-    """Each act in the list is allowed or refused as said, and in the namespace of others everything is refused."""
-    name = f"tidegate-{account}"
+def test_each_account_may_do_what_it_needs_and_nothing_else(kubectl: Kubectl, jobs: Kubectl, account: str) -> None:
+    """In the namespace of the jobs it may do what is said, in Tidegate's own and in others nothing."""
+    name, home = f"tidegate-{account}", jobs if account == "driver" else kubectl
     wide = [act for act in ACTS if act.split()[1].partition(".")[0] in CLUSTER_WIDE]
     here = [act for act in ACTS if act not in wide]
-    assert kubectl.allowed(name, here) | kubectl.allowed(name, wide, "") == MAY[account]
-    elsewhere = ("create pods", "delete pods", "get secrets", "patch configmaps", "patch streamingjobs.tidegate.dev")
-    assert kubectl.allowed(name, elsewhere, "kube-system") == set()
+    assert home.allowed(name, here, jobs.namespace) | home.allowed(name, wide, "") == MAY[account]
+    everywhere = {"list pods"} if account == "collector" else set()
+    for elsewhere in (kubectl.namespace, "kube-system"):
+        assert home.allowed(name, here, elsewhere) == everywhere
 
 
-def test_a_wrong_object_is_named_and_a_right_one_is_taken_over(ready: Kubectl) -> None:
+def test_no_pod_of_a_job_gets_into_tidegates_namespace(kubectl: Kubectl, jobs: Kubectl) -> None:
+    """One as Spark makes it is refused there, and one that mounts the node's folders also where the jobs are."""
+    spec: dict[str, Any] = {"containers": [{"name": "driver", "image": IMAGE, "command": ["true"]}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+    with pytest.raises(KubectlFailed, match='violates PodSecurity "restricted'):
+        kubectl.apply(pod)
+    spec["volumes"] = [{"name": "node", "hostPath": {"path": "/etc"}}]
+    with pytest.raises(KubectlFailed, match='violates PodSecurity "baseline'):
+        jobs.apply(pod)
+
+
+def test_a_wrong_object_is_named_and_a_right_one_is_taken_over(ready: Kubectl, jobs: Kubectl) -> None:
     """What only Tidegate can tell is the condition Accepted, with field and value; corrected, it is accepted."""
-    example = next(iter(yaml.safe_load_all(EXAMPLE.read_text("utf-8"))))
+    del ready
+    example = streaming_job(jobs)
     example["metadata"]["name"] = "other"
     example["spec"] |= {"running": False, "scaling": {"policy": "tyde"}}
-    ready.apply(example)
+    jobs.apply(example)
     try:
-        found = wait_until(lambda: ready.get("sj", "other").get("status"), 30, 0.5) or {}
-        accepted = next(each for each in found["conditions"] if each["type"] == "Accepted")
-        assert (accepted["status"], accepted["reason"]) == ("False", "Invalid")
+        accepted = refused(jobs, "other")
+        assert accepted["reason"] == "Invalid"
         assert "scaling.policy: unknown policy 'tyde'" in accepted["message"]
         example["spec"]["scaling"] = {"policy": "hpa"}
-        ready.apply(example)
-        assert wait_until(lambda: conditions(ready.get("sj", "other"))["Accepted"] == "True", 30, 0.5)
+        jobs.apply(example)
+        assert wait_until(lambda: conditions(jobs.get("sj", "other"))["Accepted"] == "True", 30, 0.5)
     finally:
-        ready("delete", "sj", "other", "--timeout=60s", seconds=70)
+        jobs("delete", "sj", "other", "--timeout=60s", seconds=70)
+
+
+def test_an_object_may_not_name_what_the_services_would_ask(ready: Kubectl, jobs: Kubectl) -> None:
+    """Another API server and another file system are refused, with what to do, and no job comes of that."""
+    del ready
+    example = streaming_job(jobs)
+    example["metadata"]["name"] = "outside"
+    example["spec"]["application"] |= {"master": "k8s://https://10.0.0.1:6443", "event_log_dir": "hdfs://10.0.0.1/x"}
+    jobs.apply(example)
+    try:
+        message = refused(jobs, "outside")["message"]
+        assert "application.master: a StreamingJob may not name 'k8s://https://10.0.0.1:6443'" in message
+        assert "application.event_log_dir: a StreamingJob may not name 'hdfs://10.0.0.1'" in message
+        assert "TIDEGATE_OPERATOR_ALLOWED_PLACES" in message
+        assert "version" not in jobs.get("sj", "outside")["status"]
+    finally:
+        jobs("delete", "sj", "outside", "--timeout=60s", seconds=70)
+
+
+def refused(jobs: Kubectl, name: str) -> dict[str, Any]:
+    """Wait until a StreamingJob is refused; return the condition that says why."""
+
+    def look() -> dict[str, Any] | None:
+        status = jobs.get("sj", name).get("status", {})
+        found = (each for each in status.get("conditions", ()) if each["type"] == "Accepted")
+        return next((each for each in found if each["status"] == "False"), None)
+
+    found = wait_until(look, 30, 0.5)
+    assert found is not None, jobs("describe", "sj", name)
+    return found
 
 
 def test_a_job_runs_and_its_status_says_why(job: Kubectl) -> None:
@@ -299,9 +393,10 @@ def verified(sj: dict[str, Any], after: int) -> bool:
 
 
 @pytest.fixture
-def keda(job: Kubectl) -> Iterator[Callable[[], float]]:
+def keda(ready: Kubectl, job: Kubectl) -> Iterator[Callable[[], float]]:
     """What the external scaler answers about the job, as KEDA asks it."""
-    address = job.get("service", "tidegate-keda")["spec"]["clusterIP"]
+    del job
+    address = ready.get("service", "tidegate-keda")["spec"]["clusterIP"]
     channel = grpc.insecure_channel(f"{address}:9090")
     request, response, _ = METHODS["GetMetrics"]
     call = channel.unary_unary(
