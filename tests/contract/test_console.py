@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 import tidegate.console
 from tests.support.events import job
 from tests.support.fleets import SimulatedTopics, decision, simulated_topics, spec
+from tests.support.set_clock import SetClock
 from tidegate.client import Unreachable
 from tidegate.console.access import Access
 from tidegate.console.app import build
@@ -360,6 +361,23 @@ def test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(topics: S
     assert "samesite=strict" in cookie
     secure = client(topics, settings(console_https=True)).post("/sign-in", data={"token": ADA})
     assert "secure" in secure.headers["set-cookie"].lower()
+
+
+def test_a_session_ends_half_a_day_after_signing_in(topics: SimulatedTopics) -> None:
+    """However often it is used: each answer renews the cookie, but not the session."""
+    of, time = settings(console_viewers={"bob": BOB}), SetClock()
+    app = build(of, topics, Access(of), "a key", time.now)
+    browser = TestClient(app, base_url="http://127.0.0.1:8090", follow_redirects=False)
+    browser.post("/sign-in", data={"token": ADA})
+    for _ in range(11):
+        time.at += timedelta(hours=1)
+        assert browser.get("/").status_code == 200
+    form = form_token(browser)
+    time.at += timedelta(hours=1)
+    sent = {"form": form, "version": "1", "action": "pause", "reason": "test"}
+    assert browser.post("/jobs/rates/change", data=sent).status_code == 401
+    assert browser.get("/").headers["location"] == "/sign-in"
+    assert topics.published == []
 
 
 def test_signing_out_ends_what_an_operator_may_do(ada: TestClient, topics: SimulatedTopics) -> None:

@@ -1,8 +1,9 @@
 """Who may do what: tokens, sessions, and the checks in front of everything that changes a job.
 
 A token belongs to a name, and only a token gives a name: what an operator does is recorded under it. Browsers trade a
-token for a signed cookie; programs send `Authorization: Bearer TOKEN`. A request with a cookie that changes something
-must also carry the session's own form token and come from one of our pages.
+token for a signed cookie, which is good for half a day, however often it is used; programs send
+`Authorization: Bearer TOKEN`. A request with a cookie that changes something must also carry the session's own form
+token and come from one of our pages.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -36,6 +38,8 @@ class Person:
 
 
 ANYBODY = Person("", Role.VIEWER)
+SESSION_SECONDS = 12 * 3600
+"""How long after signing in a session ends. Each answer renews the cookie, but not this."""
 START_NAME = "operator"
 """The name of who signs in with the token that the console makes at its start."""
 
@@ -71,31 +75,34 @@ class Access:
                 found = person
         return found
 
-    def person(self, request: Request) -> Person | None:
+    def person(self, request: Request, now: datetime) -> Person | None:
         """Return who sends a request; None if they must sign in first."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self.known(token)
         session = request.session
         if "name" in session:
-            return Person(session["name"], Role(session["role"]))
+            if now.timestamp() - session["since"] < SESSION_SECONDS:
+                return Person(session["name"], Role(session["role"]))
+            session.clear()
         return ANYBODY if self.reading_is_open else None
 
-    def sign_in(self, request: Request, token: str) -> Person:
+    def sign_in(self, request: Request, token: str, now: datetime) -> Person:
         """Start a session; raise `Forbidden` if nobody has this token."""
         check_origin(request)
         person = self.known(token.strip())
         if person is None:
             raise Forbidden("Nobody has this token.", 401)
         request.session.clear()
-        request.session.update(name=person.name, role=person.role.value, form=secrets.token_urlsafe(24))
+        form, since = secrets.token_urlsafe(24), now.timestamp()
+        request.session.update(name=person.name, role=person.role.value, form=form, since=since)
         return person
 
-    def operator(self, request: Request, form_token: str) -> Person:
+    def operator(self, request: Request, form_token: str, now: datetime) -> Person:
         """Return the operator who sends a change; raise `Forbidden` unless everything about the request is right."""
         if not self.changes_are_possible:
             raise Forbidden("Changes are off: no operator has a token.")
-        person = self.person(request)
+        person = self.person(request, now)
         if person is None or person is ANYBODY:
             raise Forbidden("Sign in with an operator's token first.", 401)
         if person.role is not Role.OPERATOR:

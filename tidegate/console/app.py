@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
 from tidegate.client import NoSuchTopic, Unreachable
-from tidegate.console.access import ANYBODY, Access, Forbidden
+from tidegate.console.access import ANYBODY, SESSION_SECONDS, Access, Forbidden
 from tidegate.console.changes import asked_version
 from tidegate.console.forms import form_of
 from tidegate.console.headers import SafeHeaders
@@ -42,7 +42,6 @@ from tidegate.whatif.recorded import CannotTry, RecordedJob
 from tidegate.whatif.topics import since_keyframe
 
 HERE = Path(__file__).parent
-SESSION_SECONDS = 12 * 3600
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 STREAM_POLL_SECONDS = 0.1
 STREAM_BEAT_SECONDS = 15.0
@@ -154,7 +153,7 @@ class Console:
     async def change(self, request: Request) -> Response:
         """Pause, resume or scale a job: publish the next version of its spec."""
         form = await form_of(request)
-        person = self._access.operator(request, form.get("form", ""))
+        person = self._access.operator(request, form.get("form", ""), self._clock())
         with self._topics.reading() as fleet:
             spec = self._job(fleet, request).spec
         try:
@@ -178,13 +177,13 @@ class Console:
         if request.method == "POST":
             form = await form_of(request)
             try:
-                self._access.sign_in(request, form.get("token", ""))
+                self._access.sign_in(request, form.get("token", ""), self._clock())
             except Forbidden as error:
                 await asyncio.sleep(0.5)  # guessing takes time
                 problem = str(error)
             else:
                 return RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        shown = {"problem": problem, "person": self._access.person(request) or ANYBODY}
+        shown = {"problem": problem, "person": self._access.person(request, self._clock()) or ANYBODY}
         return self._render(request, "sign_in.html", shown, status=401 if problem else 200)
 
     async def sign_out(self, request: Request) -> Response:
@@ -246,7 +245,7 @@ class Console:
             return job.revision if job is not None else 0
 
     def _reader(self, request: Request) -> None:
-        if self._access.person(request) is None:
+        if self._access.person(request, self._clock()) is None:
             raise Forbidden("Sign in first.", 401)
 
     def _job(self, fleet: Fleet, request: Request) -> FleetJob:
@@ -269,7 +268,7 @@ class Console:
         return self._render(request, template, {"follows": follows, **shown}, status)
 
     def _render(self, request: Request, template: str, shown: Mapping[str, Any], status: int) -> Response:
-        person = self._access.person(request) or ANYBODY
+        person = self._access.person(request, self._clock()) or ANYBODY
         common = {
             "person": person,
             "form": request.session.get("form", ""),
