@@ -15,7 +15,7 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
-from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, entries, names
+from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, contents, entries, names
 
 _PACE_COMMITS = 20
 
@@ -137,7 +137,7 @@ def _read(path: Place, name: str) -> QueryCheckpoint:
 def _query_id(path: Place) -> str | None:
     file = path / "metadata"
     try:
-        text = file.read_text(encoding="utf-8")
+        text = contents(file).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

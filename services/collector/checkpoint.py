@@ -20,7 +20,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tidegate.remote.files import Place, names
+from tidegate.remote.files import Place, contents, names
 from tidegate.sparklog.events import PartitionOffsets
 
 
@@ -44,10 +44,10 @@ def _committed(folder: Place) -> Iterable[tuple[str, int, int]]:
     """Yield (topic, partition, end offset) of a query's newest committed batch, or where its first batch began."""
     batches = [int(name) for name in names(folder / "commits") if name.isdigit()]
     if batches:
-        _, _, *sources = (folder / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()
+        _, _, *sources = contents(folder / "offsets" / str(max(batches))).decode().splitlines()
     else:
         begins = (folder / "sources" / name / "0" for name in sorted(names(folder / "sources")))
-        sources = [path.read_bytes().lstrip(b"\0").partition(b"\n")[2].decode() for path in begins if path.is_file()]
+        sources = [contents(path).lstrip(b"\0").partition(b"\n")[2].decode() for path in begins if path.is_file()]
     for line in sources:
         # The first batch of a file source has a line for each file.
         yield from _offsets(json.loads(line) if line.startswith("{") and "\n" not in line.rstrip() else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -165,6 +166,27 @@ class TestFiles:
         assert runs_query(folder.uri, "app-1", ["q-0", "q-1"], folder.files)
         assert runs_query(folder.uri, "app-2", ["q-2"], folder.files)
         assert not runs_query(folder.uri, "app-2", ["q-1"], folder.files)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path: Path) -> None:
+    """Whoever runs a job can put them there: to open a pipe would wait for a writer, a device may never end."""
+    for name in ("offsets", "commits", "sources/0"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "commits" / "0").touch()
+    for special in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        for name in ("offsets/0", "metadata", "log.inprogress"):
+            (tmp_path / name).unlink(missing_ok=True)
+            special(tmp_path / name)
+        for read in (
+            lambda: checkpoint_offsets(tmp_path, {"in"}),
+            lambda: read_mark(str(tmp_path)),
+            lambda: list(chunks(tmp_path / "log.inprogress", 0, 10)),
+        ):
+            with pytest.raises(OSError, match="is a pipe or a device, not a file"):
+                read()
+    with pytest.raises(IsADirectoryError):
+        list(chunks(tmp_path / "commits", 0, 10))
 
 
 class TestWebHdfs:

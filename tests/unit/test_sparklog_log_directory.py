@@ -9,13 +9,14 @@ import time
 import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import pytest
 from typing_extensions import override
 
 from tests.support.eventlogs import APP_ID, as_app, recorded, rolling, up_to
 from tests.support.fake_webhdfs import fake_webhdfs
+from tidegate.remote import files
 from tidegate.remote.files import Files
 from tidegate.sparklog import event_log
 from tidegate.sparklog.application_run import Interval, Reading
@@ -87,16 +88,16 @@ def test_a_log_without_read_permission_affects_only_itself(
     """Another user's log is reported once and ignored, and found once it becomes readable."""
     for name in ("a", "b"):
         rolling(tmp_path, as_app(recorded(), job_id=name, app_id=f"app-{name}"), app_id=f"app-{name}")
-    opened = Path.open
+    opened = files.regular
 
-    def guarded(path: Path, *args: Any, **kwargs: Any) -> Any:
+    def guarded(path: Path) -> BinaryIO:
         if path.name.endswith("_app-b"):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return opened(path, *args, **kwargs)
+        return opened(path)
 
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", guarded)
+        patched.setattr(files, "regular", guarded)
         for _ in range(2):
             found = read(directory, "a", "b")
             assert newest(found["a"]).app_id == "app-a"
@@ -223,13 +224,13 @@ def test_a_log_without_new_lines_is_not_read(tmp_path: Path, monkeypatch: pytest
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
     read(directory)
     opened: list[Path] = []
-    real = Path.open
+    real = files.regular
 
-    def counting(self: Path, *args: Any) -> object:
-        opened.append(self)
-        return real(self, *args)
+    def counting(path: Path) -> BinaryIO:
+        opened.append(path)
+        return real(path)
 
-    monkeypatch.setattr(Path, "open", counting)
+    monkeypatch.setattr(files, "regular", counting)
     listed: list[Path] = []
     monkeypatch.setattr(event_log, "_rolled_files", listed.append)
     assert read(directory)["recorded"].complete

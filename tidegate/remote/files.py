@@ -10,12 +10,13 @@ place, and what to do.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn, Protocol
+from typing import Any, BinaryIO, NoReturn, Protocol
 from urllib.parse import unquote, urlsplit
 
 CHUNK = 64 * 1024
@@ -304,10 +305,30 @@ def names(folder: Place) -> list[str]:
     return [entry.name for entry in entries(folder)]
 
 
+def contents(file: Place) -> bytes:
+    """Return a whole file. Raises `FileNotFoundError`, `OSError`."""
+    if isinstance(file, RemotePath):
+        return file.read_bytes()
+    with regular(file) as opened:
+        return opened.read()
+
+
+def regular(path: Path) -> BinaryIO:
+    """Open a file of this machine to read it; raise `OSError` if it is none.
+
+    Jobs write these folders. To open a pipe waits until somebody writes to it, and a device may never end.
+    """
+    opened = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise OSError(f"{path} is a pipe or a device, not a file")
+    return opened
+
+
 def chunks(file: Place, offset: int, limit: int) -> Iterator[bytes]:
     """Yield the bytes of a file from `offset` on, at most `limit`: fewer mean that it has no more."""
     if isinstance(file, Path):
-        with file.open("rb") as opened:
+        with regular(file) as opened:
             opened.seek(offset)
             while limit > 0 and (raw := opened.read(min(CHUNK, limit))):
                 limit -= len(raw)
