@@ -82,7 +82,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo overlay in two namespaces of this run."""
     subprocess.run([ROOT / "deploy" / "make-secrets.sh", DEMO / "secrets"], check=True, capture_output=True, timeout=30)
     run = f"tg-op-{uuid.uuid4().hex[:6]}"
-    rendered = yaml.safe_load_all(Kubectl(run)("kustomize", str(DEMO)))
+    rendered = yaml.safe_load_all(Kubectl("")("kustomize", str(DEMO)))
     path = tmp_path_factory.mktemp("manifest") / "all.yaml"
     path.write_text(yaml.safe_dump_all([moved(each, run) for each in rendered]), "utf-8")
     return path
@@ -107,12 +107,13 @@ def kubectl(manifest: Path) -> Iterator[Kubectl]:
     """The command in Tidegate's namespace, with everything deployed; at the end nothing of it is left."""
     found = [each for each in yaml.safe_load_all(manifest.read_text("utf-8")) if each["kind"] == "Namespace"]
     run, jobs = (Kubectl(name) for name in sorted(each["metadata"]["name"] for each in found))
+    everywhere = Kubectl("")
     try:
-        run("apply", "--server-side", "--force-conflicts", f"--filename={manifest}", seconds=120)
+        everywhere("apply", "--server-side", "--force-conflicts", f"--filename={manifest}", seconds=120)
         yield run
     finally:
         with ExitStack() as steps:
-            steps.callback(run, "delete", "--ignore-not-found", f"--filename={manifest}", seconds=240)
+            steps.callback(everywhere, "delete", "--ignore-not-found", f"--filename={manifest}", seconds=240)
             for each in (run, jobs):
                 steps.callback(each, "delete", "pods", "--all", "--grace-period=1", seconds=120)
             steps.callback(run, "delete", "deployments,statefulsets", "--all", seconds=120)
@@ -209,7 +210,8 @@ def conditions(sj: dict[str, Any]) -> dict[str, str]:
 
 def test_the_api_server_accepts_every_object(kubectl: Kubectl, manifest: Path) -> None:
     """Nothing is refused, warned of, or different from what is there already."""
-    printed = kubectl(
+    del kubectl
+    printed = Kubectl("")(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", f"--filename={manifest}", seconds=120
     )
     assert "Warning" not in printed
@@ -219,7 +221,7 @@ def test_the_api_server_accepts_every_object(kubectl: Kubectl, manifest: Path) -
 def rendered(folder: Path, **kustomization: Any) -> list[dict[str, Any]]:
     """Return the objects of an overlay."""
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), "utf-8")
-    return list(yaml.safe_load_all(Kubectl("default")("kustomize", str(folder))))
+    return list(yaml.safe_load_all(Kubectl("")("kustomize", str(folder))))
 
 
 def test_all_can_be_in_one_namespace(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ class KubectlFailed(AssertionError):
 
 
 class Kubectl:
-    """kubectl in one namespace."""
+    """kubectl in one namespace; without any, where each object says."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -24,7 +24,7 @@ class Kubectl:
     def __call__(self, *arguments: str, stdin: str | None = None, seconds: float = 60.0) -> str:
         """Run kubectl, return what it prints; raise `KubectlFailed`."""
         ran = subprocess.run(
-            ["kubectl", "--namespace", self.namespace, *arguments],  # noqa: S607
+            ["kubectl", *(["--namespace", self.namespace] if self.namespace else []), *arguments],  # noqa: S607
             input=stdin,
             capture_output=True,
             text=True,
