@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from services.collector.pauses import Pause
 from services.collector.snapshots import SourceAnswers, untold_topics
 from services.collector.sources import ClusterAnswer, KafkaAnswer, Sources
 from services.collector.waiting import Waited
@@ -31,6 +32,8 @@ class Remembered:
     """Topics that the job reads and its spec does not name."""
     waited: Waited | None = None
     """What waited then."""
+    pause: Pause | None = None
+    """The pause that the job made at the last one."""
 
 
 class Shared(NamedTuple):
@@ -87,6 +90,7 @@ class GroupAnswers:
             checkpoint=self.checkpoints.get(spec.application.checkpoint_location),
             others=job.remembered.others.difference(spec.sources),
             waited=job.remembered.waited,
+            pause=job.remembered.pause,
         )
 
 

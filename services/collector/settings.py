@@ -29,8 +29,9 @@ class CollectorSettings(ServiceSettings):
     log_bytes_per_poll: int = Field(default=16_000_000, ge=65_536)
     """Most bytes (as stored) read at once from one job's log, so that one job's backlog never delays the others."""
     silence_seconds: float = Field(default=60.0, gt=0)
-    """For a job without a master: after this long without a log line its state is unknown. Spark writes an idle event
-    every 10 s (`spark.sql.streaming.noDataProgressEventInterval`)."""
+    """After this long without a query, a driver that still runs counts as stopped or failed: its program may have been
+    about to start one again. For a job without a master: after this long without a log line its state is unknown. Spark
+    writes an idle event every 10 s (`spark.sql.streaming.noDataProgressEventInterval`)."""
     publish_backlog: int = Field(default=20_000, ge=1)
     """Most snapshots that may wait for a slow broker; further ones are dropped, logged, and leave a gap."""
 

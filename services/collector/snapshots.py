@@ -3,8 +3,8 @@
 The state comes from the cluster if the job has one, and from the log:
 
     the log ends with the application's end              stopped; failed if a query or the exit code says so
-    the application is active at the cluster             running; starting before its first query; stopped or failed
-                                                         once all its queries have ended
+    the application is active at the cluster             running; starting before its first query, and while it may
+                                                         start one again; then stopped or failed
     the application is no longer active at the cluster   stopped; failed if the cluster or a query in the log says so
     no log, and no application with the job's name       stopped without an incarnation: it never started
     no answer from the cluster or the log                unknown, with `job_state` missing
@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from services.collector.pauses import Pause, paused
 from services.collector.sources import KafkaAnswer
 from services.collector.view import App, ClusterView
 from services.collector.waiting import Waited, holds_back
@@ -67,6 +68,8 @@ class SourceAnswers:
     """Topics that Kafka was asked about, although the spec does not name them: the job reads them."""
     waited: Waited | None = None
     """What waited at an earlier snapshot."""
+    pause: Pause | None = None
+    """The pause that the job made at the previous snapshot."""
 
     @property
     def runs(self) -> Sequence[Reading]:
@@ -82,10 +85,16 @@ class SourceAnswers:
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
     """Return the job's snapshot, which names what is missing."""
     has_cluster = spec.application.cluster_place is not None
-    run = _present_run(seen)
+    run = present_run(seen)
     app = _app(spec, seen, run)
     named_only = app is not None and (run is None or run.app_id != app.id)  # active, but without a log so far
-    state = _state_by_cluster(seen, run, app, named_only) if has_cluster else _state_by_log(seen, run, silence_seconds)
+    rests = (now := paused(seen.pause, seen.kafka.at, run)) is not None and now.seconds(
+        seen.kafka.at
+    ) <= silence_seconds
+    if has_cluster:
+        state = _state_by_cluster(seen, run, app, named_only=named_only, rests=rests)
+    else:
+        state = _state_by_log(seen, run, silence_seconds, rests=rests)
     alive = state in (ClusterState.STARTING, ClusterState.RUNNING)
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
     figures = None if named_only else run
@@ -134,7 +143,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
     )
 
 
-def _present_run(seen: SourceAnswers) -> Reading | None:
+def present_run(seen: SourceAnswers) -> Reading | None:
     """Return the newest run; during a handover the older one as long as it does the work."""
     for older in seen.runs[:-1]:
         if older.query_active and older.app_id in seen.active:
@@ -158,15 +167,15 @@ def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:
     return over
 
 
-def _state_by_cluster(seen: SourceAnswers, run: Reading | None, app: App | None, named_only: bool) -> ClusterState:
+def _state_by_cluster(
+    seen: SourceAnswers, run: Reading | None, app: App | None, *, named_only: bool, rests: bool
+) -> ClusterState:
     if app is not None and app.id in seen.active:
         if run is None and seen.logs is None:
             return ClusterState.RUNNING  # it is active; only the log, which is missing, knows its progress
-        if named_only or run is None or not run.query_seen:
+        if named_only or run is None or not run.query_seen or rests:
             return ClusterState.STARTING
-        if not run.query_active:
-            return ClusterState.FAILED if run.failure else ClusterState.STOPPED
-        return ClusterState.RUNNING
+        return ClusterState.RUNNING if run.query_active else _ended(run)
     if run is not None and run.ended:
         return _ended(run)
     if seen.cluster is None or (seen.logs is None and seen.last_app_id is None):
@@ -176,17 +185,17 @@ def _state_by_cluster(seen: SourceAnswers, run: Reading | None, app: App | None,
     return _ended(run) if run is not None else ClusterState.STOPPED
 
 
-def _state_by_log(seen: SourceAnswers, run: Reading | None, silence_seconds: float) -> ClusterState:
+def _state_by_log(seen: SourceAnswers, run: Reading | None, silence_seconds: float, *, rests: bool) -> ClusterState:
     if seen.logs is None:
         return ClusterState.UNKNOWN
     if run is None:
         return ClusterState.STOPPED
-    if run.ended or (run.query_seen and not run.query_active):
+    if run.ended or (run.query_seen and not run.query_active and not rests):
         return _ended(run)
     grown_at = seen.logs.grown_at
     if grown_at is None or (seen.kafka.at - grown_at).total_seconds() > silence_seconds:
         return ClusterState.UNKNOWN
-    return ClusterState.RUNNING if run.query_seen else ClusterState.STARTING
+    return ClusterState.RUNNING if run.query_active else ClusterState.STARTING
 
 
 def _ended(run: Reading) -> ClusterState:

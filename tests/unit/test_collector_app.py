@@ -568,6 +568,22 @@ def test_topics_of_a_pattern_are_asked_once_the_log_tells_them(tmp_path: Path) -
     ]
 
 
+def test_a_driver_without_a_query_is_noticed_in_time(tmp_path: Path) -> None:
+    """At first its program may be about to start the query again; `silence_seconds` later the job has stopped."""
+    rolling(tmp_path, recorded()[:-1])  # the query has ended, and the application has not
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path), silence_seconds=15)
+        await world.begin()
+        for seconds in (0, 10, 20, 30):
+            await world.turn(seconds)
+        return await world.snapshots(4)
+
+    made = asyncio.run(play())
+    assert [snapshot.state for snapshot in made] == [ClusterState.STARTING] * 2 + [ClusterState.STOPPED] * 2
+    assert {snapshot.slots_granted for snapshot in made} == {2}, "it holds its slots all the time"
+
+
 def test_first_offsets_that_cannot_be_asked_cost_nothing_else(tmp_path: Path) -> None:
     """They tell which records were removed unread; without them all others count as there."""
     rolling(tmp_path, recorded()[:-2])

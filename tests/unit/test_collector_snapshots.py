@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.collector.offsets import TopicOffsets
+from services.collector.pauses import Pause, paused
 from services.collector.snapshots import SourceAnswers, other_topics, snapshot, untold_topics
 from services.collector.sources import KafkaAnswer
 from services.collector.view import App, ClusterView
@@ -63,6 +64,7 @@ WORKING = Reading(
     local_cores=None,
 )
 IDLE = replace(WORKING, batches=(), current_batch_started_at=None, running=())
+ENDED = replace(IDLE, query_active=False, ends=1)
 WARM = replace(IDLE, app_id="app-2", started_at=T, query_seen=False, query_active=False, query_id=None, committed={})
 
 
@@ -105,6 +107,7 @@ def made(
     checkpoint: PartitionOffsets | None = None,
     others: frozenset[str] = frozenset(),
     before: Waited | None = None,
+    pause: Pause | None = None,
 ) -> MetricSnapshot:
     """Return the snapshot of some answers."""
     seen = SourceAnswers(
@@ -116,6 +119,7 @@ def made(
         checkpoint=checkpoint,
         others=others,
         waited=before,
+        pause=pause,
     )
     return snapshot(of or spec(), seen, SILENCE)
 
@@ -149,8 +153,7 @@ STATES = {
     "started, no log yet": (logs(), master(app("app-9")), ClusterState.STARTING),
     "alive, no query yet": (logs(WARM), master(app("app-2")), ClusterState.STARTING),
     "alive, waiting for cores": (logs(WARM), master(app("app-2", state="WAITING", cores=0)), ClusterState.STARTING),
-    "alive, all queries stopped": (logs(replace(IDLE, query_active=False)), master(app()), ClusterState.STOPPED),
-    "alive, query failed": (logs(replace(IDLE, query_active=False, failure="E")), master(app()), ClusterState.FAILED),
+    "alive, its query has just ended": (logs(ENDED), master(app()), ClusterState.STARTING),
     "log ended": (logs(replace(IDLE, ended=True, query_active=False)), master(), ClusterState.STOPPED),
     "log ended, failed": (logs(replace(IDLE, ended=True, failure="E")), master(), ClusterState.FAILED),
     "log ended, master silent": (logs(replace(IDLE, ended=True)), None, ClusterState.STOPPED),
@@ -176,6 +179,36 @@ def test_the_state_follows_from_master_and_log(case: str) -> None:
     if expected in (ClusterState.STOPPED, ClusterState.FAILED):
         assert result.current_batch_started_at is None
         assert result.running is None
+
+
+@pytest.mark.parametrize("master_knows", [True, False])
+@pytest.mark.parametrize(("failure", "dead"), [(None, ClusterState.STOPPED), ("E", ClusterState.FAILED)])
+def test_a_program_may_start_its_query_again(*, failure: str | None, dead: ClusterState, master_knows: bool) -> None:
+    """While it may be about to, no start is due: the driver lives. After a longer pause its queries have ended."""
+    run = replace(ENDED, failure=failure, local_cores=None if master_knows else 2)
+
+    def state(pause: Pause | None) -> ClusterState:
+        view = master(app()) if master_knows else None
+        return made(of=spec(master=master_knows), reading=logs(run), view=view, pause=pause).state
+
+    def since(seconds: float) -> Pause:
+        return Pause(run.app_id, run.ends, T - timedelta(seconds=seconds))
+
+    assert state(None) is ClusterState.STARTING
+    assert state(since(SILENCE)) is ClusterState.STARTING
+    assert state(since(SILENCE + 1)) is dead
+    assert state(replace(since(SILENCE + 1), ends=0)) is ClusterState.STARTING, "one has run since"
+    assert state(replace(since(SILENCE + 1), app_id="app-0")) is ClusterState.STARTING, "of another run"
+
+
+def test_a_pause_lasts_until_a_query_has_run() -> None:
+    """Also one that runs between two snapshots ends it; a log that does not answer says nothing."""
+    first, later = paused(None, T, ENDED), T + timedelta(seconds=10)
+    assert first == Pause("app-1", 1, T)
+    assert paused(first, later, ENDED) is first
+    assert paused(first, later, None) is first
+    assert paused(first, later, replace(ENDED, ends=2)) == Pause("app-1", 2, later)
+    assert [paused(first, later, run) for run in (IDLE, WARM, replace(ENDED, ended=True))] == [None] * 3
 
 
 def test_a_job_never_started_has_no_incarnation() -> None:

@@ -399,8 +399,10 @@ def test_a_query_started_again_is_active_again() -> None:
     run.apply(QueryTerminated("q", "it broke"))
     run.apply(QueryStarted("q", T))
     reading = run.cut(between(0, 10))
-    assert (reading.query_active, reading.failure) == (True, None)
+    assert (reading.query_active, reading.failure, reading.ends) == (True, None, 1)
     assert reading.committed == {"rec": {0: 10}}
+    run.apply(QueryTerminated("q", None))
+    assert run.cut(between(10, 20)).ends == 2
 
 
 def test_a_rehearsal_before_a_handover_does_not_count() -> None:

@@ -97,6 +97,8 @@ class Reading:
     """When all queries that read Kafka have found nothing new, and none has been in a batch since; None otherwise."""
     all_told: bool = False
     """Whether every query that has not ended has told what it reads."""
+    ends: int = 0
+    """How many runs of its queries have ended; one query may run again and again."""
 
 
 @dataclass(slots=True)
@@ -147,6 +149,7 @@ class ApplicationRun:
         self._first_query_id: str | None = None
         self._ended: list[str] = []
         """Queries in the order in which they ended; some of them may run again."""
+        self._ends = 0
         self._rehearsals = Rehearsals()
         self._tasks: dict[tuple[int, int], list[events.TaskEnded]] = {}
         self._stage_runs: list[_StageRun] = []
@@ -275,6 +278,7 @@ class ApplicationRun:
             real_time=any(query.real_time and query.active for query in queries),
             idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
             all_told=all(query.told for query in queries if not query.done),
+            ends=self._ends,
         )
 
     def _running(self) -> list[BatchInProgress]:
@@ -298,6 +302,7 @@ class ApplicationRun:
     def _terminated(self, event: events.QueryTerminated) -> None:
         query = self._query(event.query_id)
         query.active, query.failure, query.running = False, event.failure, None
+        self._ends += 1
         ended = [id_ for id_ in self._ended if id_ != event.query_id and not self._queries[id_].active]
         if len(ended) >= MAX_ENDED:
             oldest = next((id_ for id_ in ended if self._queries[id_].done), ended[0])
