@@ -20,6 +20,9 @@ committed nothing in its first batch. A partition that the query has not seen ye
 null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query
 has committed (the topic was recreated), the end offsets are null there.
 
+A query with a real-time trigger processes records minutes before it commits them, and no event tells how far it is. So
+its committed offsets are null, but for the interval in which it has ended a batch.
+
 Topics that the queries read and the spec does not name, such as those of a `subscribePattern`, are measured as well:
 batches process their records, too. Of a topic that is read with `assign`, only the assigned partitions count.
 
@@ -99,7 +102,7 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
     incarnation = app.id if app is not None else (run.app_id if run else seen.last_app_id)
     figures = None if named_only else run
 
-    sources = _sources(spec, seen)
+    sources = _sources(spec, seen, read_on=alive and figures is not None and figures.reads_on)
     slots = _slots(seen, state, app, figures)
     pool = _pool(spec, seen.cluster)
 
@@ -253,8 +256,10 @@ def _warnings(
     return tuple(named)
 
 
-def _sources(spec: JobSpec, seen: SourceAnswers) -> tuple[SourceOffsets, ...]:
+def _sources(spec: JobSpec, seen: SourceAnswers, *, read_on: bool) -> tuple[SourceOffsets, ...]:
     """Return the offsets of the topics that a job reads; all rows are as long as the longest one.
+
+    If it has `read_on` since its last commit, nobody knows how far.
 
     Of the topics that the spec does not name, only those that Kafka tells are there: to read a topic without measuring
     it is allowed.
@@ -272,8 +277,8 @@ def _sources(spec: JobSpec, seen: SourceAnswers) -> tuple[SourceOffsets, ...]:
             SourceOffsets(
                 topic=topic,
                 end_offsets=tuple(end[p] if p < len(end) else None for p in range(width)),
-                committed_offsets=tuple(done.get(p) for p in range(width)),
-                first_offsets=_firsts(end, done, seen.kafka.firsts.get(topic, ()), width),
+                committed_offsets=(None,) * width if read_on else tuple(done.get(p) for p in range(width)),
+                first_offsets=None if read_on else _firsts(end, done, seen.kafka.firsts.get(topic, ()), width),
             )
         )
     return tuple(sources)

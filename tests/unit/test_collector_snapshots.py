@@ -418,6 +418,17 @@ def test_a_real_time_trigger_does_not_look_busy() -> None:
     assert (over.state, over.missing) == (ClusterState.STOPPED, ())
 
 
+def test_what_a_real_time_query_has_processed_since_its_last_batch_is_unknown() -> None:
+    """Its committed offsets stand still for minutes: taken as they are, lag and delay would grow although it works."""
+    run = replace(IDLE, real_time=True, reads_on=True)
+    result = made(reading=logs(run), view=master(app()))
+    assert result.sources[0].committed_offsets == (None, None)
+    assert result.sources[0].first_offsets is None
+    assert set(result.missing) == {Part.COMMITTED_OFFSETS, Part.PROGRESS}
+    gone = made(reading=logs(replace(run, query_active=False)), view=master())
+    assert (gone.state, gone.sources[0].committed_offsets) == (ClusterState.STOPPED, (5, 20))
+
+
 def test_a_source_that_holds_records_back_is_told() -> None:
     """With `minOffsetsPerTrigger` a query says that it found nothing new, although records have waited for long."""
     idle = replace(WORKING, batches=(), running=(), current_batch_started_at=None, idle_at=T - timedelta(seconds=1))

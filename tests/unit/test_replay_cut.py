@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from tests.support.audited import AuditedJob, audited_job, write_audited
 from tests.support.eventlogs import recorded
 from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.events.envelope import decode
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, snapshot_id
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, SourceOffsets, snapshot_id
 from tidegate.remote.files import Files, Place
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, logged_runs
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
 from tidegate.sparklog.parse import parse
+
+ALL_TIME = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC), first=True)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +135,27 @@ def test_a_log_with_tasks_is_cut_wherever_it_was_read(tmp_path: Path) -> None:
     # An older version of Tidegate told less of a stage.
     assert _verdicts([_with_places(shot, None) for shot in shots], log) == [("ok", "")] * len(shots)
     assert ("finding", "stages.0.slowest_task_place") in _verdicts([_with_places(shot, 77) for shot in shots], log)
+
+
+def test_offsets_that_a_real_time_query_does_not_tell_are_proved(tmp_path: Path) -> None:
+    """Between the ends of its batches they are unknown; a snapshot that tells them is one of an older Tidegate."""
+    latest = re.compile(rb'(?<="latestOffset":)"[^}]*}}"')  # batches end after it: the query has read on
+    lines = [latest.sub(rb'"{\\"rec\\":{\\"0\\":0}}"', line) for line in recorded("standalone")[:-2]]
+    (tmp_path / "log").write_bytes(b"".join(lines))
+    (log,) = logged_runs(tmp_path)
+    run = ApplicationRun()
+    for line in lines:
+        event = parse(line)
+        if event is not None:
+            run.apply(event)
+    end = max(batch.started_at for batch in run.reading(ALL_TIME).batches) + timedelta(seconds=60)
+    made = run.cut(Interval(end - timedelta(seconds=10), end))
+    assert (made.real_time, made.reads_on) == (True, True)
+    offsets = tuple(made.committed["rec"].values())
+    for told, verdict in ((None,) * 4, "ok"), (offsets, "ok"), ((None, *offsets[1:]), "finding"):
+        source = SourceOffsets(topic="rec", end_offsets=offsets, committed_offsets=told)
+        shot = _shot(log, made, int(end.timestamp())).model_copy(update={"sources": (source,)})
+        assert [each for each, _ in _verdicts([shot], log)] == [verdict]
 
 
 def _verdicts(shots: list[MetricSnapshot], log: LoggedRun) -> list[tuple[str, str]]:

@@ -157,6 +157,16 @@ def test_a_real_time_query_is_known_until_a_batch_shows_otherwise() -> None:
     assert seen == [True, True, False]
 
 
+def test_a_real_time_query_has_read_on_unless_a_batch_has_just_ended() -> None:
+    """Spark tells what such a query has processed only when a batch ends, which may take minutes."""
+    run = fresh()
+    run.apply(replace(progress(1, 1.0), real_time=True))
+    run.apply(progress(1, 15.0, query="other"))
+    assert [run.cut(between(start, start + 10)).reads_on for start in (0, 10, 20)] == [False, True, True]
+    run.apply(QueryTerminated("q", None))
+    assert not run.cut(between(30, 40)).reads_on
+
+
 def test_a_run_is_idle_when_all_its_queries_are() -> None:
     """A query that finds nothing new says so; a batch, of it or of another one, ends that."""
     run, seen = fresh(), []

@@ -186,7 +186,7 @@ class _RunCutter:
                 due = count if at is not None and at <= end else due
             for interval in intervals:
                 if _may_be(shot, trial, interval) and not _differences(shot, trial.reading(interval)):
-                    if wrong := self._committed(shot, trial):
+                    if wrong := self._committed(shot, trial, interval):
                         closest = closest or wrong
                         continue
                     self._commit(trial, count, interval)
@@ -195,7 +195,11 @@ class _RunCutter:
             self._run.apply(event)
         if self._run.started is None:
             return [("incarnation", shot.incarnation, None)]
-        wrong = closest or _differences(shot, self._run.reading(intervals[0])) or self._committed(shot, self._run)
+        wrong = (
+            closest
+            or _differences(shot, self._run.reading(intervals[0]))
+            or self._committed(shot, self._run, intervals[0])
+        )
         self._commit(self._run, due, intervals[0])
         return wrong
 
@@ -214,13 +218,15 @@ class _RunCutter:
             if at is not None and at > until:
                 return
 
-    def _committed(self, shot: MetricSnapshot, run: ApplicationRun) -> list[_Difference]:
+    def _committed(self, shot: MetricSnapshot, run: ApplicationRun, interval: Interval) -> list[_Difference]:
+        read_on = run.reading(interval).reads_on
         told = run.committed if run.has_committed else self._committed_before()
         wrong = []
         for source in shot.sources:
             log: Mapping[int, int] = told.get(source.topic, {})
             made = tuple(log.get(partition) for partition in range(len(source.committed_offsets)))
-            if log and made != source.committed_offsets:
+            untold = read_on and set(source.committed_offsets) == {None}
+            if log and made != source.committed_offsets and not untold:
                 wrong.append((f"committed_offsets of {source.topic}", source.committed_offsets, made))
         return wrong
 

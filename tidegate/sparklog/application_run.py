@@ -93,6 +93,8 @@ class Reading:
     batches were left out for that. A log that is read late looks as if its clock was behind."""
     real_time: bool = False
     """Whether a query has a real-time trigger: its batches last as long as they should, whatever there is to do."""
+    reads_on: bool = False
+    """Whether such a query has processed more than it has committed: it has ended no batch in the interval."""
     idle_at: datetime | None = None
     """When all queries that read Kafka have found nothing new, and none has been in a batch since; None otherwise."""
     all_told: bool = False
@@ -106,6 +108,8 @@ class _Query:
     active: bool = True
     failure: str | None = None
     last_batch: int = -1
+    batch_at: datetime | None = None
+    """When it ended its last batch."""
     running: BatchInProgress | None = None
     idle_at: datetime | None = None
     """When it found nothing new, if it has not been in a batch since."""
@@ -255,6 +259,7 @@ class ApplicationRun:
         # A query that has ended holds no state any more; of an application without any other it is what was there last.
         holding = [query for query in queries if query.active] or queries
         idle = [query.idle_at for query in queries if query.active and query.committed]
+        real_time = [query for query in queries if query.active and query.real_time]
         return Reading(
             app_id=self.started.app_id,
             started_at=self.started.at,
@@ -275,7 +280,8 @@ class ApplicationRun:
             topics=self.topics,
             assigned=self.assigned if self.has_committed else self.inherited_assigned,
             clock_ahead_seconds=(max(missed) - interval.end).total_seconds() if missed else None,
-            real_time=any(query.real_time and query.active for query in queries),
+            real_time=bool(real_time),
+            reads_on=any(query.batch_at is None or not interval.holds(query.batch_at) for query in real_time),
             idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
             all_told=all(query.told for query in queries if not query.done),
             ends=self._ends,
@@ -327,7 +333,7 @@ class ApplicationRun:
             query.running = None
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
             return  # a trigger without a batch, or a repetition in a compacted log
-        query.last_batch, query.idle_at = event.batch_id, None
+        query.last_batch, query.batch_at, query.idle_at = event.batch_id, event.finished_at, None
         if self._beside_kafka(query):
             return
         batch = MicroBatch(
