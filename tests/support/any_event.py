@@ -169,7 +169,9 @@ snapshots = st.tuples(name, count).flatmap(
                 slowest_task_seconds=seconds,
             )
         ),
-        state_operators=many(st.builds(StateOperator, name=text, rows=count, memory_bytes=count, partitions=size)),
+        state_operators=many(
+            st.builds(StateOperator, name=text, rows=st.none() | count, memory_bytes=count, partitions=size)
+        ),
         slots_granted=optional(slots),
         gc_ratio=optional(st.floats(0, 1)),
         pool=optional(st.builds(Pool, pool_id=name, slots_total=slots, slots_used=slots, workers_alive=count)),

@@ -137,6 +137,29 @@ def test_a_log_with_tasks_is_cut_wherever_it_was_read(tmp_path: Path) -> None:
     assert ("finding", "stages.0.slowest_task_place") in _verdicts([_with_places(shot, 77) for shot in shots], log)
 
 
+def test_rows_that_are_not_counted_were_zero_to_an_older_tidegate(tmp_path: Path) -> None:
+    """Its snapshots are proved all the same; any other number of rows is a finding."""
+    total, metrics = re.compile(rb'"numRowsTotal":[1-9]\d*'), re.compile(rb'"customMetrics":{(?=[^}]*loadedMap)')
+    lines = [
+        metrics.sub(b'"customMetrics":{"rocksdbPutCount":1,', total.sub(b'"numRowsTotal":0', line))
+        for line in recorded("standalone")[:-2]
+    ]
+    (tmp_path / "log").write_bytes(b"".join(lines))
+    (log,) = logged_runs(tmp_path)
+    run = ApplicationRun()
+    for line in lines:
+        event = parse(line)
+        if event is not None:
+            run.apply(event)
+    end = max(batch.started_at for batch in run.reading(ALL_TIME).batches) + timedelta(seconds=5)
+    made = run.cut(Interval(end - timedelta(seconds=10), end))
+    assert {operator.rows for operator in made.operators} == {None}
+    for rows, verdict in (None, "ok"), (0, "ok"), (5, "finding"):
+        operators = tuple(operator.model_copy(update={"rows": rows}) for operator in made.operators)
+        shot = _shot(log, made, int(end.timestamp())).model_copy(update={"state_operators": operators})
+        assert {each for each, _ in _verdicts([shot], log)} == {verdict}
+
+
 def test_offsets_that_a_real_time_query_does_not_tell_are_proved(tmp_path: Path) -> None:
     """Between the ends of its batches they are unknown; a snapshot that tells them is one of an older Tidegate."""
     latest = re.compile(rb'(?<="latestOffset":)"[^}]*}}"')  # batches end after it: the query has read on

@@ -16,6 +16,7 @@ from tidegate.sparklog.events import (
     ApplicationStarted,
     JobStarted,
     LocalCores,
+    OperatorState,
     QueryIdle,
     QueryProgress,
     QueryStarted,
@@ -80,6 +81,30 @@ def test_assigned_partitions_are_told() -> None:
     both = parse(progress_line(sources=[by_assign, whole]))
     assert isinstance(both, QueryProgress)
     assert both.assigned == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("figures", "rows"),
+    [
+        ({"numRowsUpdated": 50, "numRowsRemoved": 0}, None),  # as with trackTotalNumberOfRows=false
+        ({"numRowsUpdated": 50, "numRowsRemoved": 50}, 0),
+        ({"numRowsUpdated": 0, "numRowsRemoved": 0}, 0),
+        ({"numRowsUpdated": 50, "numRowsTotal": 70}, 70),
+        ({"numRowsUpdated": 50, "customMetrics": {"loadedMapCacheHitCount": 2}}, 0),  # the store on HDFS always counts
+    ],
+)
+def test_rows_that_rocksdb_does_not_count_are_unknown(figures: dict[str, Any], rows: int | None) -> None:
+    """A state into which a batch has put more rows than it has removed is not empty, whatever the total says."""
+    operator = {
+        "operatorName": "stateStoreSave",
+        "numRowsTotal": 0,
+        "memoryUsedBytes": 8360,
+        "numShufflePartitions": 2,
+        "customMetrics": {"rocksdbPutCount": 50, "rocksdbSstFileSize": 3211},
+    }
+    progress = parse(progress_line(stateOperators=[operator | figures]))
+    assert isinstance(progress, QueryProgress)
+    assert progress.operators == (OperatorState("stateStoreSave", rows, 8360, 2),)
 
 
 def test_a_batch_that_reads_on_has_a_real_time_trigger() -> None:

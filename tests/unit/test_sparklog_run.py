@@ -447,6 +447,15 @@ def test_a_query_that_has_not_committed_yet_keeps_the_offsets_of_the_previous_ru
     assert run.committed == {"rec": {0: 10}, "other": {0: 7, 1: 8}}
 
 
+def test_rows_that_were_not_counted_stay_unknown() -> None:
+    """A batch that changes nothing in the state says no more about its rows than the one before."""
+    run, seen = fresh(), []
+    for number, rows in enumerate((0, None, 0, 7, 0)):
+        run.apply(replace(progress(number, number), operators=(OperatorState("dedupe", rows, 1, 2),)))
+        seen.append(run.reading(between(0, 10)).operators[0].rows)
+    assert seen == [0, None, None, 7, 0]
+
+
 def test_a_query_that_has_ended_holds_no_state() -> None:
     """A backfill of few partitions that is done neither counts as state nor bounds the size of what goes on."""
     run = fresh()

@@ -164,7 +164,8 @@ class StateOperator(Wire):
     """State of one stateful operator, from `stateOperators[]` of the newest progress."""
 
     name: str
-    rows: Count
+    rows: Count | None = None
+    """Absent if RocksDB does not count them (`trackTotalNumberOfRows`)."""
     memory_bytes: Count
     partitions: Positive
     """`numShufflePartitions`: fixed in the checkpoint."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part, StageTasks
+from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part, StageTasks, StateOperator
 from tidegate.remote.files import Place, scan
 from tidegate.replay.difference import first_difference
 from tidegate.sparklog import events
@@ -262,7 +262,7 @@ def _differences(shot: MetricSnapshot, made: Reading) -> list[_Difference]:
         ("batches", shot.batches, made.batches),
         ("batches_left_out", shot.batches_left_out, made.batches_left_out),
         ("stages", shot.stages, _as_told(shot.stages, made.stages)),
-        ("state_operators", shot.state_operators, made.operators),
+        ("state_operators", shot.state_operators, _as_counted(shot.state_operators, made.operators)),
         ("gc_ratio", shot.gc_ratio, made.gc_ratio),
         ("query_id", shot.query_id, made.query_id),
     ]
@@ -273,6 +273,15 @@ def _differences(shot: MetricSnapshot, made: Reading) -> list[_Difference]:
     if _tells_tasks(shot):
         pairs.append(("running", shot.running or None, made.running or None))
     return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _as_counted(recorded: Sequence[StateOperator], made: Sequence[StateOperator]) -> tuple[StateOperator, ...]:
+    """Return operators with 0 rows where an older version of Tidegate has told that of rows that are not counted."""
+    zero = {place for place, operator in enumerate(recorded) if operator.rows == 0}
+    return tuple(
+        operator.model_copy(update={"rows": 0}) if operator.rows is None and place in zero else operator
+        for place, operator in enumerate(made)
+    )
 
 
 def _as_told(recorded: Sequence[StageTasks], made: Sequence[StageTasks]) -> tuple[StageTasks, ...]:

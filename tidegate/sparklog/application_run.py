@@ -13,6 +13,7 @@ ended, `MAX_ENDED` count: the newest ones, and before them those that have faile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
@@ -323,11 +324,7 @@ class ApplicationRun:
         query.committed = event.committed or query.committed
         query.assigned, query.told = event.assigned, True
         query.real_time = event.real_time or (query.real_time and not event.input_records)
-        query.operators = tuple(
-            StateOperator(name=o.name, rows=o.rows, memory_bytes=o.memory_bytes, partitions=o.partitions)
-            for o in event.operators
-            if o.partitions
-        )
+        query.operators = _operators(event.operators, query.operators)
         running = query.running if query.running is not None and query.running.batch_id == event.batch_id else None
         if query.running is not None and query.running.batch_id <= event.batch_id:
             query.running = None
@@ -388,6 +385,22 @@ class ApplicationRun:
             self._stage_runs.append(
                 _StageRun(event.name, max(1, event.tasks), event.at, run_seconds, gc_seconds, place)
             )
+
+
+def _operators(told: Sequence[events.OperatorState], before: Sequence[StateOperator]) -> tuple[StateOperator, ...]:
+    """Return the operators of a query; one whose rows were not counted `before` has not been emptied since."""
+    made = []
+    for place, operator in enumerate(operator for operator in told if operator.partitions):
+        uncounted = not operator.rows and place < len(before) and before[place].rows is None
+        made.append(
+            StateOperator(
+                name=operator.name,
+                rows=None if uncounted else operator.rows,
+                memory_bytes=operator.memory_bytes,
+                partitions=operator.partitions,
+            )
+        )
+    return tuple(made)
 
 
 def _read_once(records: int, batch: BatchInProgress | None) -> int:

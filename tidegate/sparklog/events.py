@@ -94,7 +94,8 @@ class OperatorState:
     """State of one stateful operator."""
 
     name: str
-    rows: int
+    rows: int | None
+    """None if the state store does not count them."""
     memory_bytes: int
     partitions: int
 

@@ -148,7 +148,7 @@ def _progress(event: Any) -> events.SparkEvent:
         operators=tuple(
             events.OperatorState(
                 _text(operator["operatorName"]),
-                _count(operator["numRowsTotal"]),
+                _rows(operator),
                 _count(operator["memoryUsedBytes"]),
                 _count(operator["numShufflePartitions"]),
             )
@@ -185,6 +185,17 @@ def _records(sources: Any) -> int:
                 taken = max(0, _count(end) - _count(starts.get(topic, {}).get(partition, 0)))
                 most[topic, partition] = max(taken, most.get((topic, partition), 0))
     return min(sum(rows[place] for place in of_kafka), sum(most.values()))
+
+
+def _rows(operator: Any) -> int | None:
+    """Return the rows of an operator's state; None if RocksDB does not count them (`trackTotalNumberOfRows`).
+
+    Spark calls them 0 then. They cannot be if the batch has put more rows into the state than it has removed.
+    """
+    rows = _count(operator["numRowsTotal"])
+    in_rocksdb = any(name.startswith("rocksdb") for name in operator.get("customMetrics", ()))
+    grew = operator.get("numRowsUpdated", 0) > operator.get("numRowsRemoved", 0)
+    return None if rows == 0 and in_rocksdb and grew else rows
 
 
 def offsets_of(sources: Any, which: str) -> events.PartitionOffsets:
