@@ -243,6 +243,7 @@ def _warnings(
         WarningCode.TOPIC_UNKNOWN: unknown,
         WarningCode.TOPIC_NOT_READ: listed - unknown - read,
         WarningCode.TOPIC_NOT_LISTED: seen.others - unknown,
+        WarningCode.SOURCE_LIMITED: frozenset() if run is None else run.limited,
     }
     named = [SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics]
     if not seen.kafka.is_known:

@@ -432,6 +432,9 @@ def _later() -> dict[str, Wire]:
         "snapshot.source_waits": _snapshots()[1].model_copy(
             update={"warnings": (SnapshotWarning(code=WarningCode.SOURCE_WAITS),)}
         ),
+        "snapshot.source_limited": _snapshots()[1].model_copy(
+            update={"warnings": (SnapshotWarning(code=WarningCode.SOURCE_LIMITED, topics=("orders.raw",)),)}
+        ),
         "snapshot.uncounted": _snapshots()[1].model_copy(
             update={"state_operators": (StateOperator(name="stateStoreSave", memory_bytes=4096, partitions=12),)}
         ),

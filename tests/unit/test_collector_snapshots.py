@@ -429,6 +429,13 @@ def test_what_a_real_time_query_has_processed_since_its_last_batch_is_unknown() 
     assert (gone.state, gone.sources[0].committed_offsets) == (ClusterState.STOPPED, (5, 20))
 
 
+def test_a_topic_that_a_limit_holds_back_is_named() -> None:
+    """Whoever asks why such a job is late learns which source takes too few records."""
+    limited = replace(WORKING, limited=frozenset({"slow"}))
+    told = SnapshotWarning(code=WarningCode.SOURCE_LIMITED, topics=("slow",))
+    assert made(reading=logs(limited), view=master(app())).warnings == (told,)
+
+
 def test_a_source_that_holds_records_back_is_told() -> None:
     """With `minOffsetsPerTrigger` a query says that it found nothing new, although records have waited for long."""
     idle = replace(WORKING, batches=(), running=(), current_batch_started_at=None, idle_at=T - timedelta(seconds=1))

@@ -45,6 +45,7 @@ def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
         (WarningCode.REAL_TIME, "real-time trigger"),
         (WarningCode.KAFKA_UNKNOWN, "`kafka_cluster`"),
         (WarningCode.SOURCE_WAITS, "`minOffsetsPerTrigger`"),
+        (WarningCode.SOURCE_LIMITED, "`maxOffsetsPerTrigger`"),
     ):
         fleet.take(snapshot(1).model_copy(update={"warnings": (SnapshotWarning(code=code),)}))
         (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]

@@ -107,6 +107,30 @@ def test_rows_that_rocksdb_does_not_count_are_unknown(figures: dict[str, Any], r
     assert progress.operators == (OperatorState("stateStoreSave", rows, 8360, 2),)
 
 
+@pytest.mark.parametrize(
+    ("slow", "fast", "limited"),
+    [
+        ((10, 30, 90), (10, 80, 80), {"slow"}),  # its limit is smaller than what arrives
+        ((10, 30, 90), (10, 60, 80), set()),  # both leave records: batches are meant to be small
+        ((10, 90, 90), (10, 80, 80), set()),
+        ((10, 10, 90), (10, 80, 80), set()),  # it waits for more
+        ((10, 30, None), (10, 80, 80), set()),
+        ((10, 30, 90), (10, 80, None), set()),
+    ],
+)
+def test_a_source_that_alone_leaves_records_is_limited(slow: Any, fast: Any, limited: set[str]) -> None:
+    """Nothing but a limit of its own keeps it from the records that a batch left, while the other source had none."""
+
+    def source(topic: str, figures: tuple[int, int, int | None]) -> dict[str, Any]:
+        places = zip(("startOffset", "endOffset", "latestOffset"), figures, strict=True)
+        offsets = {name: None if end is None else json.dumps({topic: {"0": end, "1": 5}}) for name, end in places}
+        return {"description": f"KafkaV2[Subscribe[{topic}]]", "numInputRows": 20, **offsets}
+
+    progress = parse(progress_line(sources=[source("slow", slow), source("fast", fast)]))
+    assert isinstance(progress, QueryProgress)
+    assert progress.limited == limited
+
+
 def test_a_batch_that_reads_on_has_a_real_time_trigger() -> None:
     """It ends beyond what was there when it was planned. The offsets are those of a real one of Spark 4.2."""
     rows = {"description": "KafkaV2[Subscribe[rt]]", "numInputRows": 350}

@@ -447,6 +447,17 @@ def test_a_query_that_has_not_committed_yet_keeps_the_offsets_of_the_previous_ru
     assert run.committed == {"rec": {0: 10}, "other": {0: 7, 1: 8}}
 
 
+def test_a_limited_topic_is_told_while_its_query_runs() -> None:
+    """The newest batch of each query says whether a limit binds; a trigger without a batch says nothing."""
+    run, seen = fresh(), []
+    limited = replace(progress(1, 1.0), limited=frozenset({"slow"}))
+    idle = replace(progress(2, 3.0), add_batch_seconds=None)
+    for event in (limited, idle, progress(2, 4.0), replace(limited, batch_id=3), QueryTerminated("q", None)):
+        run.apply(event)
+        seen.append(run.reading(between(0, 10)).limited)
+    assert seen == [{"slow"}, {"slow"}, set(), {"slow"}, set()]
+
+
 def test_rows_that_were_not_counted_stay_unknown() -> None:
     """A batch that changes nothing in the state says no more about its rows than the one before."""
     run, seen = fresh(), []

@@ -50,6 +50,8 @@ class WarningCode(StrEnum):
     """A query has a real-time trigger. Its batches do not show how busy it is, so progress is missing."""
     SOURCE_WAITS = "source_waits"
     """The job takes no batch although records wait: its source holds them back, as with `minOffsetsPerTrigger`."""
+    SOURCE_LIMITED = "source_limited"
+    """A batch left records of these topics and none of another one: a limit such as `maxOffsetsPerTrigger` binds."""
     CLOCK_APART = "clock_apart"
     """Batches are left out, because the driver's clock is too far from the collector's, or its log is read late."""
 

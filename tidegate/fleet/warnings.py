@@ -32,6 +32,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "records wait and the job takes none, as its source waits for more, or for the end of a transaction",
         "give a job with `minOffsetsPerTrigger` an objective above its `maxTriggerDelay`, or set `read_committed`",
     ),
+    WarningCode.SOURCE_LIMITED: (
+        "each batch leaves records of {topics} and none of the job's other topics, as its source takes no more at once",
+        "raise its `maxOffsetsPerTrigger` if the job is late: more slots do not help",
+    ),
     WarningCode.CLOCK_APART: (
         "batches are left out: the driver's clock is about {seconds} the collector's, or its log is read as late",
         "synchronize the clocks of the machines of driver and collector",

@@ -100,6 +100,8 @@ class Reading:
     """When all queries that read Kafka have found nothing new, and none has been in a batch since; None otherwise."""
     all_told: bool = False
     """Whether every query that has not ended has told what it reads."""
+    limited: frozenset[str] = frozenset()
+    """Topics of which the newest batch of a query left records, as a limit of their own source binds."""
     ends: int = 0
     """How many runs of its queries have ended; one query may run again and again."""
 
@@ -116,6 +118,7 @@ class _Query:
     """When it found nothing new, if it has not been in a batch since."""
     committed: events.PartitionOffsets = field(default_factory=dict)
     assigned: frozenset[str] = frozenset()
+    limited: frozenset[str] = frozenset()
     real_time: bool = False
     told: bool = False
     """Whether it has told what it reads."""
@@ -285,6 +288,7 @@ class ApplicationRun:
             reads_on=any(query.batch_at is None or not interval.holds(query.batch_at) for query in real_time),
             idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
             all_told=all(query.told for query in queries if not query.done),
+            limited=frozenset(topic for query in queries if query.active for topic in query.limited),
             ends=self._ends,
         )
 
@@ -331,6 +335,7 @@ class ApplicationRun:
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
             return  # a trigger without a batch, or a repetition in a compacted log
         query.last_batch, query.batch_at, query.idle_at = event.batch_id, event.finished_at, None
+        query.limited = event.limited
         if self._beside_kafka(query):
             return
         batch = MicroBatch(

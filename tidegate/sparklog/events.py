@@ -123,6 +123,8 @@ class QueryProgress:
     """Whether the batch went on reading what arrived after it was planned: it has a real-time trigger."""
     assigned: frozenset[str] = frozenset()
     """Topics of which the query reads only the partitions that its option `assign` names."""
+    limited: frozenset[str] = frozenset()
+    """Topics of which the batch left records although another source had no more: a limit of their own source binds."""
 
     @property
     def finished_at(self) -> datetime:

@@ -158,6 +158,7 @@ def _progress(event: Any) -> events.SparkEvent:
         latest=offsets_of(sources, "latestOffset"),
         sources=tuple(str(source.get("description")) for source in sources),
         assigned=_assigned(sources),
+        limited=_limited(sources),
         real_time=any(_reads_on(source) for source in sources),
     )
     _ = made.finished_at  # a batch that ends after the year 9999 is a broken line
@@ -223,6 +224,27 @@ def _reads_on(source: Any) -> bool:
         for partition, end in partitions.items()
         if partition in latest.get(topic, ())
     )
+
+
+def _limited(sources: Any) -> frozenset[str]:
+    """Return the topics of which a batch took some records and left others, if another source had no more.
+
+    If all sources leave records, batches are meant to be as small as they are.
+    """
+    left: set[str] = set()
+    one_had_no_more = False
+    for source in sources:
+        starts, ends, latest = (
+            _of_source(source, source.get(f"{which}Offset")) for which in ("start", "end", "latest")
+        )
+        behind = {
+            t for t, partitions in ends.items() for p, end in partitions.items() if end < latest.get(t, {}).get(p, 0)
+        }
+        if not behind:
+            one_had_no_more = one_had_no_more or bool(latest)
+        elif starts != ends:
+            left |= behind
+    return frozenset(left) if one_had_no_more else frozenset()
 
 
 def _assigned(sources: Any) -> frozenset[str]:
