@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.settings import DeciderSettings
+from services.decider.tokens import Tokens
 from tidegate.runtime.topics import TopicsDoNotFit, create_topics, in_sync, partition_counts, pipeline_partitions
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
@@ -103,6 +104,8 @@ def _credentials(settings: DeciderSettings) -> Any:
         if settings.ssl_certificate_file and settings.ssl_key_file:
             password = settings.ssl_key_password.get_secret_value() if settings.ssl_key_password else None
             context.load_cert_chain(settings.ssl_certificate_file, settings.ssl_key_file, password)
+    if oauth := settings.oauth():
+        return faust.OAuthCredentials(oauth_cb=Tokens(oauth), ssl_context=context)
     if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
         return faust.SASLCredentials(
             mechanism=settings.sasl_mechanism,

@@ -47,6 +47,31 @@ def test_a_key_that_its_password_does_not_open_is_named(settings: ClientSettings
     assert "TIDEGATE_SSL_KEY_PASSWORD" in caught.value.hint
 
 
+def test_javas_client_gets_the_settings_of_oauth(tmp_path: Path) -> None:
+    """Quotes and backslashes of a secret stay what they are in the quotes of Java's login configuration."""
+    (tmp_path / "idp.pem").touch()
+    settings = ClientSettings(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="https://idp/token",
+        sasl_oauthbearer_client_id="me",
+        sasl_oauthbearer_client_secret=SecretStr('a "b" \\'),
+        sasl_oauthbearer_scope="kafka",
+        sasl_oauthbearer_extensions="logicalCluster=lkc-1",
+        sasl_oauthbearer_ca_file=tmp_path / "idp.pem",
+    )
+    security = "org.apache.kafka.common.security.oauthbearer"
+    assert kafka_options(settings) == {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.login.callback.handler.class": f"{security}.OAuthBearerLoginCallbackHandler",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+        "kafka.sasl.jaas.config": f'{security}.OAuthBearerLoginModule required clientId="me"'
+        ' clientSecret="a \\"b\\" \\\\" scope="kafka" ssl.truststore.type="PEM"'
+        f' ssl.truststore.location="{tmp_path / "idp.pem"}" extension_logicalCluster="lkc-1";',
+    }
+
+
 def test_jvms_of_commands_map_the_archive_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an archive a JVM has no option for it, and options that somebody has set stay."""
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path))

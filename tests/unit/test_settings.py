@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pydantic import SecretStr, ValidationError
 
 from services.actuator.settings import ActuatorSettings
 from services.collector.settings import CollectorSettings
+from tidegate.events.invalid import in_words
+from tidegate.runtime.settings import SYSTEM_CA, KafkaConnection
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = {"TIDEGATE_REDIS_PASSWORD": "hunter2", "TIDEGATE_SASL_PASSWORD": "hunter2"}
@@ -96,6 +99,7 @@ def test_other_kafka_clusters_are_read_and_their_passwords_are_not_shown(monkeyp
     [
         ('{"bootstrap_server": "p:9092"}', "payments.bootstrap_server"),
         ('{"sasl_username": "me"}', "must be set together"),
+        ('{"sasl_mechanism": "GSSAPI"}', "payments.sasl_mechanism"),
         ('{"ssl_ca_file": "/no/such.pem"}', "payments.ssl_ca_file"),
         ('{"ssl_key_file": "/dev/null"}', "payments"),
     ],
@@ -107,3 +111,86 @@ def test_a_wrong_setting_of_another_kafka_cluster_is_named(
     monkeypatch.setenv("TIDEGATE_KAFKA_CLUSTERS", f'{{"payments": {payments}}}')
     with pytest.raises(ValidationError, match=named):
         CollectorSettings()
+
+
+OAUTH = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+    "sasl_oauthbearer_client_id": "me",
+    "sasl_oauthbearer_client_secret": "hunter2",
+}
+
+
+def test_librdkafka_gets_the_settings_of_oauth() -> None:
+    """Its own names differ by dots. It is told which authorities the system knows, as it does not find Debian's."""
+    given = OAUTH | {"sasl_oauthbearer_scope": "kafka", "sasl_oauthbearer_extensions": "logicalCluster=lkc-1,pool=p"}
+    connection = KafkaConnection.model_validate(given)
+    conf = connection.kafka()
+    assert {name: value for name, value in conf.items() if name.startswith("sasl")} == {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,pool=p",
+    }
+    client = connection.oauth()
+    assert client is not None
+    assert client.extensions == {"logicalCluster": "lkc-1", "pool": "p"}
+    assert conf.get("https.ca.location") in {*map(str, SYSTEM_CA), None}
+
+
+def test_the_authority_of_the_token_endpoint_may_be_given(tmp_path: Path) -> None:
+    """It need not be that of the brokers."""
+    for name in ("brokers.pem", "idp.pem"):
+        (tmp_path / name).touch()
+    files = {"ssl_ca_file": tmp_path / "brokers.pem", "sasl_oauthbearer_ca_file": tmp_path / "idp.pem"}
+    conf = KafkaConnection.model_validate(OAUTH | files).kafka()
+    assert conf["https.ca.location"] == str(tmp_path / "idp.pem")
+    assert conf["ssl.ca.location"] == str(tmp_path / "brokers.pem")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"sasl_oauthbearer_client_id": None}, "needs sasl_oauthbearer_client_id$"),
+        ({"sasl_oauthbearer_client_secret": None}, "needs sasl_oauthbearer_client_secret$"),
+        (
+            {"sasl_oauthbearer_token_endpoint_url": None, "sasl_oauthbearer_client_id": ""},
+            "needs sasl_oauthbearer_token_endpoint_url and sasl_oauthbearer_client_id$",
+        ),
+        ({"sasl_oauthbearer_token_endpoint_url": "idp:8080/token"}, "sasl_oauthbearer_token_endpoint_url"),
+        ({"sasl_oauthbearer_extensions": "lkc-1"}, "sasl_oauthbearer_extensions"),
+        ({"sasl_oauthbearer_ca_file": "/no/such.pem"}, "sasl_oauthbearer_ca_file"),
+        ({"sasl_username": "me"}, "sasl_username is not for sasl_mechanism OAUTHBEARER"),
+        ({"sasl_password": "hunter2"}, "sasl_password is not for sasl_mechanism OAUTHBEARER"),
+        ({"sasl_mechanism": None}, "sasl_oauthbearer_token_endpoint_url needs sasl_mechanism OAUTHBEARER"),
+        ({"security_protocol": "SSL"}, "OAUTHBEARER needs security_protocol SASL_SSL or SASL_PLAINTEXT"),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_username": "me", "sasl_password": "x"},
+            "sasl_oauthbearer_token_endpoint_url needs sasl_mechanism OAUTHBEARER",
+        ),
+    ],
+)
+def test_settings_of_oauth_that_are_missing_or_contradict_others_are_named(
+    change: dict[str, str | None], named: str
+) -> None:
+    """The error names the field, and shows no secret."""
+    with pytest.raises(ValidationError) as caught:
+        KafkaConnection.model_validate(OAUTH | change)
+    problems = [in_words(problem, "settings") for problem in caught.value.errors(include_input=False)]
+    assert re.search(named, "\n".join(problems)), problems
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_client_secret_may_be_a_file_and_is_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the password of the other mechanisms."""
+    (tmp_path / "tidegate_sasl_oauthbearer_client_secret").write_text("hunter2\n")
+    for name, value in OAUTH.items():
+        if "secret" not in name:
+            monkeypatch.setenv(f"TIDEGATE_{name.upper()}", value)
+    settings = ActuatorSettings(_secrets_dir=tmp_path)  # type: ignore[call-arg]
+    assert settings.kafka()["sasl.oauthbearer.client.secret"] == "hunter2"
+    assert "hunter2" not in str(settings.redacted())

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
 from tidegate.replay.source import spark_said, start_session
+from tidegate.runtime.settings import OAuthClient
 from tidegate.stack.class_data import class_data, with_archive
 from tidegate.stack.jars import ensure_jars, spark_kafka
 from tidegate.stack.java import ensure_java
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Master = Annotated[str, typer.Option("--master", help="Spark master to run on.")]
 LOCAL = "local[2]"
+SECURITY = "org.apache.kafka.common.security"
 
 
 @contextmanager
@@ -67,15 +69,37 @@ def kafka_options(settings: ClientSettings) -> dict[str, str]:
         options["kafka.ssl.keystore.type"] = "PEM"
         options["kafka.ssl.keystore.certificate.chain"] = settings.ssl_certificate_file.read_text(encoding="ascii")
         options["kafka.ssl.keystore.key"] = _private_key(settings.ssl_key_file, settings.ssl_key_password)
-    if settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
+    if oauth := settings.oauth():
+        options |= _oauth(oauth)
+    elif settings.sasl_mechanism and settings.sasl_username and settings.sasl_password:
         module = "scram.ScramLoginModule" if settings.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
-        password = settings.sasl_password.get_secret_value().replace("\\", "\\\\").replace('"', '\\"')
-        options["kafka.sasl.mechanism"] = settings.sasl_mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{module} required "
-            f'username="{settings.sasl_username}" password="{password}";'
-        )
+        login = {"username": settings.sasl_username, "password": settings.sasl_password.get_secret_value()}
+        options |= {"kafka.sasl.mechanism": settings.sasl_mechanism, "kafka.sasl.jaas.config": _jaas(module, login)}
     return options
+
+
+def _oauth(client: OAuthClient) -> dict[str, str]:
+    """Return what Java's client needs to get access tokens itself, under the names of Kafka 3.4 and later."""
+    login = {"clientId": client.client_id, "clientSecret": client.client_secret.get_secret_value()}
+    if client.scope:
+        login["scope"] = client.scope
+    if client.ca_file:
+        login |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(client.ca_file)}
+    return {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.login.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "kafka.sasl.oauthbearer.token.endpoint.url": client.token_endpoint_url,
+        "kafka.sasl.jaas.config": _jaas(
+            "oauthbearer.OAuthBearerLoginModule",
+            login | {f"extension_{name}": value for name, value in client.extensions.items()},
+        ),
+    }
+
+
+def _jaas(module: str, options: dict[str, str]) -> str:
+    """Return the login configuration of Java for one module."""
+    quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in options.items()}
+    return " ".join([f"{SECURITY}.{module} required", *(f'{name}="{value}"' for name, value in quoted.items())]) + ";"
 
 
 def _private_key(path: Path, password: SecretStr | None) -> str:

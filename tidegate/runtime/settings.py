@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +22,13 @@ PREFIX = "TIDEGATE_"
 SECRETS_DIR = Path("/run/secrets")
 REQUEST_SECONDS = 10.0
 """How long a broker may take to answer a request before the client tries again, by then perhaps at another broker."""
+OAUTH = "sasl_oauthbearer_"
+OAUTH_NEEDS = tuple(OAUTH + name for name in ("token_endpoint_url", "client_id", "client_secret"))
+EXTENSION = r"[A-Za-z]+=[^=,\s]+"
+"""One of OAuth's SASL extensions (RFC 7628)."""
+SYSTEM_CA = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
+"""The authorities that Debian and Red Hat know. librdkafka's wheels look for the second file only, and no token comes
+without it; they do not look in folders, or where `SSL_CERT_FILE` says."""
 NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STACK_ID"})
 """Variables of the embedded stack, which services may inherit."""
 
@@ -27,6 +36,19 @@ NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STAC
 def without_login(text: str) -> str:
     """Return a text in which stars replace the user and password of a URL."""
     return re.sub(r"(?<=://)\S*@", "**********@", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuthClient:
+    """Where and as whom a Kafka client gets its access tokens."""
+
+    token_endpoint_url: str
+    client_id: str
+    client_secret: SecretStr
+    scope: str | None
+    extensions: Mapping[str, str]
+    """What brokers are told in addition to the token, by name."""
+    ca_file: Path | None
 
 
 class KafkaConnection(BaseModel):
@@ -38,12 +60,27 @@ class KafkaConnection(BaseModel):
     """Kafka bootstrap servers, comma-separated."""
     security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
     """Also SSL, SASL_PLAINTEXT or SASL_SSL."""
-    sasl_mechanism: str | None = None
-    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; needs sasl_username and sasl_password."""
+    sasl_mechanism: str | None = Field(default=None, pattern="^(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER)$")
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, with sasl_username and sasl_password; or OAUTHBEARER, with
+    sasl_oauthbearer_token_endpoint_url, sasl_oauthbearer_client_id and sasl_oauthbearer_client_secret."""
     sasl_username: str | None = None
-    """Needs the other two."""
+    """User, for all mechanisms but OAUTHBEARER."""
     sasl_password: SecretStr | None = None
-    """Needs the other two; better a secret file."""
+    """The user's password; better a secret file."""
+    sasl_oauthbearer_token_endpoint_url: str | None = Field(default=None, pattern="^https?://")
+    """Where clients get their access token, by OAuth's client credentials; for example
+    `https://keycloak/realms/kafka/protocol/openid-connect/token`."""
+    sasl_oauthbearer_client_id: str | None = None
+    """The client's id at the token endpoint."""
+    sasl_oauthbearer_client_secret: SecretStr | None = None
+    """The client's secret at the token endpoint; better a secret file."""
+    sasl_oauthbearer_scope: str | None = None
+    """Scope to ask the token endpoint for, if it needs one."""
+    sasl_oauthbearer_extensions: str | None = Field(default=None, pattern=f"^{EXTENSION}(,{EXTENSION})*$")
+    """What brokers want to be told in addition to the token; for example, in Confluent Cloud,
+    `logicalCluster=lkc-1,identityPoolId=pool-1`."""
+    sasl_oauthbearer_ca_file: FilePath | None = None
+    """PEM file with the authority of the token endpoint's certificate, unless the system knows it."""
     ssl_ca_file: FilePath | None = None
     """PEM file with the authority of the brokers' certificates, unless the system knows it."""
     ssl_certificate_file: FilePath | None = None
@@ -55,12 +92,42 @@ class KafkaConnection(BaseModel):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        given = [self.sasl_mechanism, self.sasl_username, self.sasl_password]
-        if any(given) and not all(given):
-            raise ValueError("sasl_mechanism, sasl_username and sasl_password must be set together")
+        self._check_login()
         if (self.ssl_certificate_file is None) != (self.ssl_key_file is None):
             raise ValueError("ssl_certificate_file and ssl_key_file must be set together")
         return self
+
+    def _check_login(self) -> None:
+        """Raise ValueError unless exactly what the mechanism needs is set."""
+        oauth = [name for name in KafkaConnection.model_fields if name.startswith(OAUTH) and getattr(self, name)]
+        password = [name for name in ("sasl_username", "sasl_password") if getattr(self, name)]
+        if self.sasl_mechanism != "OAUTHBEARER":
+            if oauth:
+                raise ValueError(f"{oauth[0]} needs sasl_mechanism OAUTHBEARER")
+            if len(password) != (2 if self.sasl_mechanism else 0):
+                raise ValueError("sasl_mechanism, sasl_username and sasl_password must be set together")
+            return
+        if password:
+            raise ValueError(f"{password[0]} is not for sasl_mechanism OAUTHBEARER, which takes sasl_oauthbearer_…")
+        if missing := [name for name in OAUTH_NEEDS if name not in oauth]:
+            raise ValueError(f"sasl_mechanism OAUTHBEARER needs {' and '.join(missing)}")
+        if not self.security_protocol.startswith("SASL_"):
+            raise ValueError("sasl_mechanism OAUTHBEARER needs security_protocol SASL_SSL or SASL_PLAINTEXT")
+
+    def oauth(self) -> OAuthClient | None:
+        """Return where and as whom clients get their access tokens; None with another mechanism."""
+        url, secret = self.sasl_oauthbearer_token_endpoint_url, self.sasl_oauthbearer_client_secret
+        if not (url and self.sasl_oauthbearer_client_id and secret):
+            return None
+        given = self.sasl_oauthbearer_extensions
+        return OAuthClient(
+            token_endpoint_url=url,
+            client_id=self.sasl_oauthbearer_client_id,
+            client_secret=secret,
+            scope=self.sasl_oauthbearer_scope,
+            extensions=dict(pair.split("=", 1) for pair in given.split(",")) if given else {},
+            ca_file=self.sasl_oauthbearer_ca_file,
+        )
 
     def kafka(self) -> dict[str, Any]:
         """Return librdkafka's connection settings; its log lines go through Python's logging, in our format."""
@@ -73,6 +140,18 @@ class KafkaConnection(BaseModel):
             conf["sasl.mechanism"] = self.sasl_mechanism
             conf["sasl.username"] = self.sasl_username
             conf["sasl.password"] = self.sasl_password.get_secret_value()
+        if oauth := self.oauth():
+            given = {
+                "token.endpoint.url": oauth.token_endpoint_url,
+                "client.id": oauth.client_id,
+                "client.secret": oauth.client_secret.get_secret_value(),
+                "scope": oauth.scope,
+                "extensions": self.sasl_oauthbearer_extensions,
+            }
+            conf |= {"sasl.mechanism": self.sasl_mechanism, "sasl.oauthbearer.method": "oidc"}
+            conf |= {f"sasl.oauthbearer.{name}": value for name, value in given.items() if value}
+            if trusted := oauth.ca_file or next((file for file in SYSTEM_CA if file.is_file()), None):
+                conf["https.ca.location"] = str(trusted)
         if self.ssl_ca_file:
             conf["ssl.ca.location"] = str(self.ssl_ca_file)
         if self.ssl_certificate_file and self.ssl_key_file:
