@@ -22,7 +22,7 @@ from tidegate.engine.tide.batch_limits import NO_LIMITS
 from tidegate.engine.tide.capacity import fit_model, work_of
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.engine.tide.options import TideOptions
-from tidegate.engine.tide.rollout import Rollout, SlotPrices
+from tidegate.engine.tide.rollout import Backlog, Goal, Rollout, SlotPrices, Timing
 from tidegate.engine.ways import PlannedChange
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour
 from tidegate.events.way import Way
@@ -41,24 +41,9 @@ def rollout(
     known = fit_model(batches(4, [1000, 2000, 4000], 0.0, 0.01), 4, even(8), 60.0)
     assert known is not None
     segments = [(delay, demand), (60.0, demand), (540.0 - delay, demand)]
-    prices = SlotPrices(16.0, 16.0)
-    return Rollout(
-        known,
-        (2, 4, 8),
-        prices,
-        segments,
-        lag,
-        lag / demand,
-        objective_seconds=60.0,
-        headroom=0.02,
-        variation=0.0,
-        change=PlannedChange(Way.IN_PLACE, outage, delay),
-        changes=True,
-        reaction_seconds=delay + 20.0,
-        horizon_seconds=600.0,
-        running_seconds=running,
-        stop_seconds=stop,
-    )
+    timing = Timing(PlannedChange(Way.IN_PLACE, outage, delay), delay + 20.0, stop)
+    backlog, prices = Backlog(lag, lag / demand, running), SlotPrices(16.0, 16.0, 600.0)
+    return Rollout(known, (2, 4, 8), segments, backlog, Goal(60.0, 0.02, 0.0), timing, prices)
 
 
 def late_after_change(found: Rollout, size: int) -> float:
@@ -136,22 +121,9 @@ def test_an_excess_of_a_minute_is_lag_and_not_demand(soon: float, *, on_time: bo
     assert known is not None
     smaller = known.capacity(7)
     segments = [(20.0, 0.8 * smaller), (60.0, soon * smaller), (120.0, 0.9 * smaller), (400.0, 0.8 * smaller)]
-    found = Rollout(
-        known,
-        (6, 7, 8),
-        SlotPrices(16.0, 240.0),
-        segments,
-        lag=1000.0,
-        age=1000.0 / segments[0][1],
-        objective_seconds=60.0,
-        headroom=0.02,
-        variation=0.0,
-        change=PlannedChange(Way.RESTART, 20.0, 20.0),
-        changes=True,
-        reaction_seconds=40.0,
-        horizon_seconds=600.0,
-        running_seconds=0.0,
-    )
+    timing = Timing(PlannedChange(Way.RESTART, 20.0, 20.0), 40.0)
+    backlog, prices = Backlog(1000.0, 1000.0 / segments[0][1]), SlotPrices(16.0, 240.0, 600.0)
+    found = Rollout(known, (6, 7, 8), segments, backlog, Goal(60.0, 0.02, 0.0), timing, prices)
     assert (late_after_change(found, 7) == 0.0) is on_time
 
 

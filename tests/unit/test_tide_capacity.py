@@ -257,7 +257,7 @@ def test_one_size_means_linear_scaling() -> None:
     """Until a second size was seen, scaling is linear, so the first step cannot overshoot a sub-linear job."""
     known = fit_model(batches(2, [100, 200, 300] * 5, 0.0, 0.01, 64), 2, even(64), 40.0)
     assert known is not None
-    assert known.beta == 1.0
+    assert known.scaling.beta == 1.0
     assert known.capacity(8) == pytest.approx(4 * known.rate)
 
 
@@ -267,7 +267,7 @@ def test_two_sizes_show_sub_linear_scaling() -> None:
     known = fit_model(sizes, 16, even(64), 40.0)
     assert known is not None
     # 8 times the slots at 1.8 times the cost: beta = 1 - log(1.8)/log(8) = 0.717, pulled a little to 1
-    assert 0.68 < known.beta < 0.80
+    assert 0.68 < known.scaling.beta < 0.80
 
 
 def test_a_size_has_at_least_the_capacity_it_kept_up_with() -> None:

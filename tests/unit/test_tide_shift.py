@@ -114,8 +114,8 @@ def test_all_sizes_become_slower_and_scale_as_before(longer: float, factor: floa
     models = [fit_model(each, 4, ((64, 1.0, 1.0, -1),), 60.0) for each in (sizes, found)]
     assert models[0] is not None
     assert models[1] is not None
-    assert models[0].beta == pytest.approx(models[1].beta)
-    assert models[0].beta < 1.0
+    assert models[0].scaling.beta == pytest.approx(models[1].scaling.beta)
+    assert models[0].scaling.beta < 1.0
 
 
 def test_a_size_that_has_shown_next_to_nothing_stays_as_it_is() -> None:

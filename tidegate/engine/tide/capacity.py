@@ -265,46 +265,46 @@ def fit(sums: BatchSums, overhead: float, noise: float = 1.0) -> tuple[float, fl
     return overhead, (seconds - overhead * batches) / records
 
 
+class Scaling(NamedTuple):
+    """How the cost of a record depends on the size."""
+
+    work: Work
+    beta: float
+
+    def from_to(self, seen: int, size: int) -> float:
+        """Return c(size) / c(seen)."""
+        ratio: float = (self.work.slots(seen) / self.work.slots(size)) ** self.beta
+        return ratio
+
+
 class CapacityModel:
     """Capacity by size: c(p) = k / e(p)^β through what the present size has shown."""
 
     def __init__(
-        self,
-        size: int,
-        overhead: float,
-        record_cost: float,
-        beta: float,
-        work: Work,
-        batch_seconds: float,
-        limits: BatchLimits,
-        floor: float,
+        self, present: SizeFit, scaling: Scaling, limits: BatchLimits, objective_seconds: float, floor: float
     ) -> None:
         """Set up the model.
 
         Args:
-            size: the present size.
-            overhead: seconds per batch.
-            record_cost: seconds per record at the present size.
-            beta: exponent of the scaling.
-            work: how many slots do useful work.
-            batch_seconds: D, the longest batch that capacity is calculated for.
+            present: the present size, with its overhead and cost.
+            scaling: what other sizes cost.
             limits: the limits of a batch besides its work.
+            objective_seconds: lag objective, which says how long the batch may last that capacity is calculated for.
             floor: a rate the present size is known to have kept up with, records/s.
         """
-        self.size, self.overhead, self.record_cost, self.beta, self.work = size, overhead, record_cost, beta, work
-        self.batch_seconds, self.limits, self.floor = batch_seconds, limits, floor
-        self.slots = work.slots(size)
-        """e(p) of the present size."""
+        self.size, self.overhead, self.record_cost = present.size, present.overhead, present.cost
+        self.scaling, self.limits, self.floor = scaling, limits, floor
+        self.batch_seconds = limits.longest_batch(objective_seconds, present.overhead)
+        """D."""
         self.capacities: dict[int, float] = {}
-        self.rate = self.capacity(size)
+        self.rate = self.capacity(self.size)
         """Capacity of the present size, records/s."""
 
     def record_seconds(self, size: int) -> float:
         """Return c(p), seconds per record at a size."""
         if size == self.size:
             return self.record_cost
-        seconds: float = self.record_cost * (self.slots / self.work.slots(size)) ** self.beta
-        return seconds
+        return self.record_cost * self.scaling.from_to(self.size, size)
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""
@@ -349,23 +349,24 @@ def fit_model(
     """
     if not sizes:
         return None
-    near = _nearest(sizes, size)
-    batch_seconds = limits.longest_batch(objective_seconds, near.overhead)
-    work, beta = work_of(shape), PRIOR_BETA
-    if len(sizes) > 1:
-        weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
-        for each in sizes:
-            x, y = math.log(work.slots(each.size)), -math.log(each.cost)
-            w: float = min(each.sums.batches, WEIGHT_LIMIT)
-            weight += w
-            xs += w * x
-            ys += w * y
-            squares += w * x * x
-            products += w * x * y
-        spread = PRIOR_WEIGHT + squares - xs * xs / weight
-        slope = (PRIOR_WEIGHT * PRIOR_BETA + products - xs * ys / weight) / spread
-        beta = min(max(slope, BETA_RANGE[0]), BETA_RANGE[1])
-    cost = near.cost
-    if near.size != size:
-        cost *= (work.slots(near.size) / work.slots(size)) ** beta
-    return CapacityModel(size, near.overhead, cost, beta, work, batch_seconds, limits, floor)
+    near, scaling = _nearest(sizes, size), fit_scaling(sizes, work_of(shape))
+    cost = near.cost if near.size == size else near.cost * scaling.from_to(near.size, size)
+    return CapacityModel(near._replace(size=size, cost=cost), scaling, limits, objective_seconds, floor)
+
+
+def fit_scaling(sizes: Sequence[SizeFit], work: Work) -> Scaling:
+    """Return the scaling fitted to the sizes seen; linear with only one."""
+    if len(sizes) == 1:
+        return Scaling(work, PRIOR_BETA)
+    weight = xs = ys = squares = products = 0.0  # weighted sums over x = log e, y = -log c
+    for each in sizes:
+        x, y = math.log(work.slots(each.size)), -math.log(each.cost)
+        w: float = min(each.sums.batches, WEIGHT_LIMIT)
+        weight += w
+        xs += w * x
+        ys += w * y
+        squares += w * x * x
+        products += w * x * y
+    spread = PRIOR_WEIGHT + squares - xs * xs / weight
+    slope = (PRIOR_WEIGHT * PRIOR_BETA + products - xs * ys / weight) / spread
+    return Scaling(work, min(max(slope, BETA_RANGE[0]), BETA_RANGE[1]))

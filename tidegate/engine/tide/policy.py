@@ -75,7 +75,7 @@ from tidegate.engine.tide.memory import TideMemory, early_work
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
 from tidegate.engine.tide.reasons import REASONS
-from tidegate.engine.tide.rollout import Choice, Rollout, SlotPrices
+from tidegate.engine.tide.rollout import Backlog, Choice, Goal, Rollout, SlotPrices, Timing
 from tidegate.engine.tide.shift import LEAST_SHIFT
 from tidegate.engine.ways import CHANGES, way_to
 from tidegate.events.decision import Expectation, Figure
@@ -230,7 +230,7 @@ class Tide:
     def _prices(self, case: Case, way: Way) -> SlotPrices:
         o, largest = self.options, case.spec.scaling.max_parallelism
         change = o.restart_price if way is Way.RESTART else o.change_price
-        return SlotPrices(o.late_price * largest, change * largest)
+        return SlotPrices(o.late_price * largest, change * largest, o.horizon_seconds)
 
     def _kept_up_with(self, case: Case) -> float | None:
         """Return the processing rate if the lag does not grow: the capacity is at least that."""
@@ -280,7 +280,7 @@ class Tide:
             "change": CHANGES[change.way],
             "outage_seconds": change.outage,
             "delay_seconds": change.delay,
-            "beta": model.beta,
+            "beta": model.scaling.beta,
         }
         if memory.pulses.are_seen:
             numbers["cycle_seconds"] = memory.pulses.seconds
@@ -293,14 +293,20 @@ class Tide:
                 return self._answer(case, best, "TIDE_SHRINK_BRIEFLY", numbers, memory, rollout)
             return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
         if best == current:
-            wanted = case.spec.scaling.lag_objective_seconds
-            if rollout.objective_seconds == wanted:
-                return self._answer(case, current, "TIDE_HOLD", numbers, memory, rollout)
-            trigger, reachable = memory.limits.trigger_seconds, rollout.objective_seconds
-            numbers |= {"objective": wanted, "reachable": reachable, "trigger": trigger, "overhead": model.overhead}
-            code = "TIDE_HOLD_TRIGGER" if memory.limits.reachable(wanted) == reachable else "TIDE_HOLD_OVERHEAD"
-            return self._answer(case, current, code, numbers, memory, rollout)
+            return self._hold(case, numbers, memory, rollout)
         return self._grow(case, growth, numbers, memory, rollout)
+
+    def _hold(
+        self, case: Case, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
+    ) -> Proposal[TideMemory]:
+        """Return the present size, and why no size meets the lag objective if that is so."""
+        objective, reachable = case.spec.scaling.lag_objective_seconds, rollout.objective_seconds
+        if reachable == objective:
+            return self._answer(case, case.current, "TIDE_HOLD", numbers, memory, rollout)
+        trigger, overhead = memory.limits.trigger_seconds, rollout.model.overhead
+        numbers |= {"objective": objective, "reachable": reachable, "trigger": trigger, "overhead": overhead}
+        code = "TIDE_HOLD_TRIGGER" if memory.limits.reachable(objective) == reachable else "TIDE_HOLD_OVERHEAD"
+        return self._answer(case, case.current, code, numbers, memory, rollout)
 
     def _shrinking(self, case: Case, memory: TideMemory, rollout: Rollout) -> tuple[TideMemory, Shrinking | None]:
         """Return the memory with the sizes that are enough, and the smaller size most worth the switch, if any.
@@ -383,23 +389,21 @@ class Tide:
             rates = announced.on_grid(ends, [rate for _, rate in segments])
             segments = [(seconds, rate) for (_, seconds), rate in zip(spans, rates, strict=True)]
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
-        sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.work.shape, cores)
+        sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.scaling.work.shape, cores)
+        backlog, variation = Backlog(), 0.0
+        if o.catch_up:
+            age, running = _age(case, lag, segments[0][1]), case.running_seconds or 0.0
+            backlog, variation = Backlog(lag, age, running), memory.variation.coefficient
+        objective = memory.limits.reachable(scaling.lag_objective_seconds, model.overhead)
+        reaction = change.delay + WAIT_INTERVALS * case.spec.interval_seconds
         return Rollout(
             model,
             sizes,
-            self._prices(case, change.way),
             segments,
-            lag if o.catch_up else 0.0,
-            _age(case, lag, segments[0][1]) if o.catch_up else 0.0,
-            objective_seconds=memory.limits.reachable(scaling.lag_objective_seconds, model.overhead),
-            headroom=o.headroom,
-            variation=memory.variation.coefficient if o.catch_up else 0.0,
-            change=change,
-            changes=o.catch_up,
-            reaction_seconds=change.delay + WAIT_INTERVALS * case.spec.interval_seconds,
-            horizon_seconds=o.horizon_seconds,
-            running_seconds=(case.running_seconds or 0.0) if o.catch_up else 0.0,
-            stop_seconds=_stop_seconds(case, change.way),
+            backlog,
+            Goal(objective, o.headroom, variation),
+            Timing(change, reaction, _stop_seconds(case, change.way), is_simulated=o.catch_up),
+            self._prices(case, change.way),
         )
 
     def _answer(

@@ -90,11 +90,48 @@ MIN_SPARE: Final = 0.002
 """Share of its capacity with which a size without spare capacity is assumed to work off its lag in the end."""
 
 
+class Backlog(NamedTuple):
+    """What waits now."""
+
+    lag: float = 0.0
+    """Records not committed."""
+    age: float = 0.0
+    """Seconds since the oldest of them arrived."""
+    running_seconds: float = 0.0
+    """How long the running batch has been running; 0 if none is known."""
+
+
+class Goal(NamedTuple):
+    """What a size must achieve."""
+
+    objective_seconds: float
+    """Lag objective, the age up to which a record is on time."""
+    headroom: float
+    """Share of the capacity kept free of the expected demand, besides that for the variation of batches."""
+    variation: float
+    """Coefficient of variation of a batch's duration."""
+
+
+class Timing(NamedTuple):
+    """How a change of size goes."""
+
+    change: PlannedChange
+    """Its outage is the end of the first segment."""
+    reaction_seconds: float
+    """How long it takes to see that the job must grow, and to do it."""
+    stop_seconds: float = math.inf
+    """How long a change with an outage waits for the end of a batch, which it then breaks."""
+    is_simulated: bool = True
+    """Otherwise a size works at once."""
+
+
 class SlotPrices(NamedTuple):
     """Prices in slot-seconds."""
 
     late_second: float
     change: float
+    horizon_seconds: float
+    """How long slots are paid for."""
 
 
 class Choice(NamedTuple):
@@ -112,50 +149,26 @@ class Rollout:
         self,
         model: CapacityModel,
         sizes: tuple[int, ...],
-        prices: SlotPrices,
         segments: Sequence[Segment],
-        lag: float,
-        age: float,
-        *,
-        objective_seconds: float,
-        headroom: float,
-        variation: float,
-        change: PlannedChange,
-        changes: bool,
-        reaction_seconds: float,
-        horizon_seconds: float,
-        running_seconds: float,
-        stop_seconds: float = math.inf,
+        backlog: Backlog,
+        goal: Goal,
+        timing: Timing,
+        prices: SlotPrices,
     ) -> None:
         """Set up the rollout.
 
-        Args:
-            model: the capacity of each size.
-            sizes: the sizes to choose from, rising.
-            prices: what slots, lateness and a change cost.
-            segments: the horizon; the first segment lasts until a change of size works.
-            lag: records not committed now.
-            age: seconds since the oldest of them arrived.
-            objective_seconds: lag objective, the age up to which a record is on time.
-            headroom: share of the capacity kept free of the expected demand, besides that for the variation of batches.
-            variation: coefficient of variation of a batch's duration.
-            change: how the size would be changed; its outage is the end of the first segment.
-            changes: whether changes are simulated; otherwise a size works at once.
-            reaction_seconds: how long it takes to see that the job must grow, and to do it.
-            horizon_seconds: how long slots are paid for.
-            running_seconds: how long the running batch has been running; 0 if none is known.
-            stop_seconds: how long a change with an outage waits for the end of a batch, which it then breaks.
+        `sizes` to choose from are rising. The first of the `segments` of the horizon lasts until a change works.
         """
         self.model, self.sizes, self.prices, self.segments = model, sizes, prices, segments
-        self.lag, self.age = lag, age
-        self.objective_seconds = objective_seconds
+        self.lag, self.age, self.running_seconds = backlog
+        self.objective_seconds, headroom, variation = goal
         self.headroom = min(MOST_HEADROOM, headroom + HEADROOM_PER_VARIATION * variation)
         """Share of the capacity that the size of a job keeps free."""
         self.brief_share = (1.0 - FREE) / (1.0 + variation)
         """Share of the lag objective that the lag may use at a size which is enough for a while."""
-        self.change, self.outage, self.changes = change, change.outage, changes
-        self.reaction_seconds, self.running_seconds = reaction_seconds, running_seconds
-        self.horizon_seconds = horizon_seconds
+        self.change, self.reaction_seconds, stop_seconds, self.changes = timing
+        self.outage = self.change.outage
+        self.horizon_seconds = prices.horizon_seconds
         self.demand = segments[0][1]
         self.sustained = segments[-1][1]
         """Sustained demand, records/s."""
@@ -166,7 +179,7 @@ class Rollout:
         """Index of the smallest size that holds the sustained demand with headroom; past the end if none does."""
         self.lag_growth = max(0.0, self.demand - model.rate)
         """How fast the lag grows until the change, records/s; at least 0."""
-        stop = self._at_stop(stop_seconds) if self.outage else (lag, age, 0.0)
+        stop = self._at_stop(stop_seconds) if self.outage else (self.lag, self.age, 0.0)
         self.lag_at_stop, self.age_at_stop, self.late_to_stop = stop
         """Lag and age when the change begins, and the seconds late until then."""
 
