@@ -7,14 +7,15 @@ import pytest
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Status
 from tidegate.events.result import Phase
-from tidegate.lab.simulate import JobRecording, Tick, simulate
+from tidegate.lab.simulate import JobRecording, simulate
 from tidegate.lab.zero import first_ages, scenario, zero_score
 from tidegate.twin.load import Load
+from tidegate.twin.world import Truth
 
 
-def tick(at: float, arrived: float, lag: int) -> Tick:
+def tick(at: float, arrived: float, lag: int) -> Truth:
     """Return the truth of one moment."""
-    return Tick(
+    return Truth(
         at=at,
         arrived=arrived,
         lag_records=lag,

@@ -12,9 +12,10 @@ from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.lab.jobs import spec_for
 from tidegate.lab.score import Prices, score
-from tidegate.lab.simulate import JobRecording, Tick
+from tidegate.lab.simulate import JobRecording
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.topic import even
+from tidegate.twin.world import Truth
 
 # One slot does 100 records/s whatever the batch: no overhead, 10 ms a record.
 MODEL = JobModel("job", ("in",), (StageModel("map", 0.01),), overhead_seconds=0.0)
@@ -27,7 +28,7 @@ def _recording(points: list[tuple[float, float, float, int, bool]]) -> JobRecord
     for at, rate, age, slots, running in points:
         arrived += rate * 60
         core += slots * 60
-        ticks.append(Tick(at, arrived, 0, age, slots, running, core, 0.0))
+        ticks.append(Truth(at, arrived, 0, age, slots, running, core, 0.0))
         commits.append((at, at - age))
     return JobRecording(ticks=ticks, commits=commits)
 

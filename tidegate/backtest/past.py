@@ -16,8 +16,9 @@ from itertools import accumulate, pairwise
 
 from tidegate.backtest.logs import LogBatch, Run
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, SourceOffsets, snapshot_id
-from tidegate.lab.simulate import JobRecording, Tick
+from tidegate.lab.simulate import JobRecording
 from tidegate.twin.load import Load
+from tidegate.twin.world import Truth
 
 LONGEST_GAP_SECONDS = 3600.0
 """A job that did not run for longer was stopped on purpose: the times before and after are not one past."""
@@ -191,7 +192,7 @@ class Past:
             size, held = self.slots.size(at), self.slots.slot_seconds(begin, at)
             age = max(0.0, at - begin - oldest)
             known = sum(self.arrivals.ends(at)) - arrived
-            found.ticks.append(Tick(at - begin, known, round(self.lag(at)), age, size, size > 0, held, 0.0))
+            found.ticks.append(Truth(at - begin, known, round(self.lag(at)), age, size, size > 0, held, 0.0))
         return found
 
     def snapshots(self, begin: float, end: float) -> list[MetricSnapshot]:

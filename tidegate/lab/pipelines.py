@@ -37,12 +37,13 @@ from tidegate.events.way import ALL_WAYS, Way
 from tidegate.lab.jobs import batch_bound, sizes_of, spec_for
 from tidegate.lab.options import EVERY_WAY, Ways, refused
 from tidegate.lab.scenarios import ScenarioCase
-from tidegate.lab.simulate import EngineDecider, JobRecording, Scenario, Tick, TopicPlan, simulate
+from tidegate.lab.simulate import EngineDecider, JobRecording, Scenario, TopicPlan, simulate
 from tidegate.lab.suite import UnknownName, ways_of
 from tidegate.twin.load import Load
 from tidegate.twin.model import InPlaceCosts, JobModel, Measurement, RestartCosts, StageModel
 from tidegate.twin.schedule import capacity, demand
 from tidegate.twin.topic import even
+from tidegate.twin.world import Truth
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -194,7 +195,7 @@ def _reach(job_id: str, right: int, recording: JobRecording, epoch: float) -> Jo
     )
 
 
-def _ages(ticks: Sequence[Tick]) -> Iterable[float]:
+def _ages(ticks: Sequence[Truth]) -> Iterable[float]:
     """Yield the age of the oldest record that is not committed, at each tick after the step."""
     arrived = [tick.arrived for tick in ticks]
     for tick in ticks:

@@ -26,9 +26,10 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.lab.jobs import batch_bound, sizes_of
-from tidegate.lab.simulate import JobRecording, Tick
+from tidegate.lab.simulate import JobRecording
 from tidegate.twin.model import JobModel
 from tidegate.twin.schedule import demand
+from tidegate.twin.world import Truth
 
 DEMAND_WINDOW_SECONDS = 60.0
 """Demand follows the mean arrivals of the last minute: no size can follow changes within a batch."""
@@ -145,7 +146,7 @@ class Curve:
     """Age of the oldest uncommitted record."""
 
 
-def curve(model: JobModel, spec: JobSpec, shares: tuple[float, ...], ticks: Sequence[Tick]) -> Curve:
+def curve(model: JobModel, spec: JobSpec, shares: tuple[float, ...], ticks: Sequence[Truth]) -> Curve:
     """Return a run as curves; `shares` are those of the partitions of the job's sources."""
     bound, sizes = batch_bound(spec), sizes_of(spec)
     rates = _rates(ticks)
@@ -247,7 +248,7 @@ def _moved(sizes: Sequence[int]) -> int:
     return sum(abs(after - before) for before, after in pairwise(sizes))
 
 
-def _rates(ticks: Sequence[Tick]) -> list[float]:
+def _rates(ticks: Sequence[Truth]) -> list[float]:
     """Return the mean arrivals of the window before each tick; the first tick takes the second one's."""
     moments = [tick.at for tick in ticks]
     rates = []

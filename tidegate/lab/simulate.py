@@ -31,7 +31,7 @@ from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
 from tidegate.twin.topic import TwinTopic
-from tidegate.twin.world import EPOCH, World
+from tidegate.twin.world import EPOCH, Truth, World
 
 Progress = Callable[[float], None]
 """Called with the completed share, 0..1."""
@@ -91,26 +91,12 @@ class Scenario:
         return replace(self, specs=tuple(specs))
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The true state of one job at one moment; times are seconds since the start."""
-
-    at: float
-    arrived: float
-    lag_records: int
-    age_seconds: float
-    """Age of the oldest record not committed."""
-    slots: int
-    running: bool
-    core_seconds: float
-    state_bytes: float
-
-
 @dataclass(slots=True)
 class JobRecording:
     """Everything that happened to one job."""
 
-    ticks: list[Tick] = field(default_factory=list)
+    ticks: list[Truth] = field(default_factory=list)
+    """At the end of each interval."""
     commits: list[tuple[float, float]] = field(default_factory=list)
     """(second of a commit, second at which the oldest record arrived that was not committed until then); at last the
     end of the run with the oldest record that is left."""
@@ -227,7 +213,7 @@ def play(scenario: Scenario, moves: Sequence[Move]) -> JobRecording:
     for step in range(1, int(scenario.seconds / spec.interval_seconds) + 1):
         now = scenario.epoch + step * spec.interval_seconds
         recording.results += world.advance(now)
-        recording.ticks.append(_tick(world, spec.job_id))
+        recording.ticks.append(world.truth(spec.job_id))
         while due and due[0][0] <= world.now + 1e-6:
             wanted = due.popleft()[1]
         if wanted is not None and job.life is Life.RUNNING and not world.changing(spec.job_id):
@@ -303,7 +289,7 @@ class _Loop:
     def _measure(self, now: float, place: int) -> MetricSnapshot | None:
         """Return the interval's snapshot; None if it is lost or delayed."""
         spec = self.specs[place]
-        self.recordings[spec.job_id].ticks.append(_tick(self.world, spec.job_id))
+        self.recordings[spec.job_id].ticks.append(self.world.truth(spec.job_id))
         heapq.heappush(self.due, (now + spec.interval_seconds, 0, place, None))
         snapshot = self.world.snapshot(spec.job_id, int(now), spec.interval_seconds)
         if snapshot is None:
@@ -328,17 +314,3 @@ class _Loop:
         if decided.command is not None:
             recording.commands.append(decided.command)
             self.world.order(decided.command)
-
-
-def _tick(world: World, job_id: str) -> Tick:
-    truth = world.truth(job_id)
-    return Tick(
-        at=world.now,
-        arrived=sum(topic.arrived(world.now) for topic in world.job(job_id).sources),
-        lag_records=truth.lag_records,
-        age_seconds=truth.age_seconds,
-        slots=truth.slots,
-        running=truth.running,
-        core_seconds=truth.core_seconds,
-        state_bytes=truth.state_bytes,
-    )

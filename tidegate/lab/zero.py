@@ -21,8 +21,9 @@ from rich.table import Table
 
 from tidegate.events.command import CommandKind
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
-from tidegate.lab.simulate import JobRecording, Scenario, Tick, simulate
+from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.twin.load import STEP_SECONDS, Load
+from tidegate.twin.world import Truth
 
 BURST_SECONDS = 300.0
 SHARE_OF_PEAK = 0.3
@@ -73,7 +74,7 @@ def zero_score(recording: JobRecording) -> ZeroScore:
     )
 
 
-def first_ages(ticks: Sequence[Tick]) -> list[float]:
+def first_ages(ticks: Sequence[Truth]) -> list[float]:
     """Return for each burst the seconds until its first records are committed, to the tick.
 
     A burst begins with the first records after a tick without lag. In the twin's offsets, each partition holds back a

@@ -32,8 +32,11 @@ EPOCH = 1_767_225_600
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The true values, independent of what was measured."""
+    """The true state of a job at one moment, independent of what was measured; times are seconds since the start."""
 
+    at: float
+    arrived: float
+    """Records that have arrived in the job's sources so far."""
     lag_records: int
     age_seconds: float
     """Age of the oldest record not committed."""
@@ -150,9 +153,11 @@ class World:
         return job_id in self._executions
 
     def truth(self, job_id: str) -> Truth:
-        """Return a job's true values now."""
+        """Return a job's true state now."""
         job = self.job(job_id)
         return Truth(
+            at=self.now,
+            arrived=sum(topic.arrived(self.now) for topic in job.sources),
             lag_records=job.lag(self.now),
             age_seconds=job.age_seconds(self.now),
             slots=job.size,
