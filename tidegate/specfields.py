@@ -39,7 +39,7 @@ def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProbl
         spec = JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         return None, [
-            SpecProblem(loc, _message(kind, loc, text, value)) for kind, loc, text, value in problems_of(error, fields)
+            SpecProblem(loc, _message(kind, loc, text, value)) for kind, loc, text, value in field_errors(error, fields)
         ]
     except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
         return None, [SpecProblem((), f"not a JSON value: {error}")]
@@ -47,7 +47,7 @@ def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProbl
     return spec, [SpecProblem(tuple(text.partition(":")[0].split(".")), text) for text in texts]
 
 
-def problems_of(
+def field_errors(
     error: ValidationError, fields: Mapping[str, Any]
 ) -> list[tuple[str, tuple[int | str, ...], str, object]]:
     """Return (kind, way to the field, what is wrong, value) of each problem, without what only follows from another.
