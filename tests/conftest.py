@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.provider import ProcessProvider, SparkCluster, StackProvider
 from tests.support.quarantine import BadQuarantine, quarantined
 
@@ -245,3 +246,10 @@ def _tier(path: Path) -> str | None:
 def _group(nodeid: str) -> int | None:
     """Return the number of the group in `ON_SPARK` that a test is in."""
     return next((number for number, group in enumerate(ON_SPARK) if nodeid.startswith(group)), None)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeKubernetes]:
+    """An API server of Kubernetes with nothing in it."""
+    with fake_kubernetes() as server:
+        yield server

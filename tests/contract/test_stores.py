@@ -28,14 +28,6 @@ from tidegate.launcher.spark import hadoop
 from tidegate.launcher.spark.hadoop import HadoopPath
 from tidegate.remote.files import Files
 
-
-@pytest.fixture
-def server() -> Iterator[FakeKubernetes]:
-    """An API server."""
-    with fake_kubernetes() as server:
-        yield server
-
-
 Open = Callable[..., Store]
 """Opens a store of a job, by default `rates`, that has seen nothing yet: of an actuator, another one, or a driver."""
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from services.decider.settings import DeciderSettings
-from tests.support.events import START, steady
+from tests.support.events import START, overloaded
 from tests.support.wait import wait_until
 from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
@@ -42,7 +42,7 @@ def number_now() -> int:
 def overloaded_now(job_id: str, *, count: int = 8, pipeline_id: str | None = None) -> list[MetricSnapshot]:
     """Return snapshots, up to now, of a job with 4 slots that gets twice the load it can process."""
     first = number_now() - count + 1
-    return steady(count, rate=800, capacity=400, first=first, job_id=job_id, pipeline_id=pipeline_id)
+    return overloaded(count, first=first, job_id=job_id, pipeline_id=pipeline_id)
 
 
 def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -126,6 +126,11 @@ def steady(
     return snapshots
 
 
+def overloaded(count: int = 7, **more: Any) -> list[MetricSnapshot]:
+    """Return snapshots of a job of 4 slots that gets twice the load it can process."""
+    return steady(count, rate=800, capacity=400, **more)
+
+
 def observed(of: MetricSnapshot, **more: Any) -> Observed:
     """Return what a decider saw a second after the snapshot."""
     return Observed(at=of.observed_at + timedelta(seconds=1), **more)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, with_application
-from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.fake_kubernetes import FakeKubernetes
 from tidegate.events.job import JobSpec, Volume
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.control.store import store_at
@@ -28,13 +27,6 @@ PODS = "/api/v1/namespaces/jobs/pods"
 RUN = "tidegate-rates-7-2"
 ID = f"jobs/{RUN}"
 SPEC = on_kubernetes(job("rates"))
-
-
-@pytest.fixture
-def server() -> Iterator[FakeKubernetes]:
-    """An API server."""
-    with fake_kubernetes() as server:
-        yield server
 
 
 def pod(server: FakeKubernetes, name: str, status: dict[str, Any], **fields: Any) -> None:

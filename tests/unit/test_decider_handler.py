@@ -16,7 +16,7 @@ from services.decider.handler import Handler
 from services.decider.job_memory import JobMemory, key_of
 from services.decider.metrics import DeciderMetrics
 from services.decider.specs import SpecBook
-from tests.support.events import START, codes, job, result, snapshot, steady
+from tests.support.events import START, codes, job, overloaded, result, snapshot, steady
 from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView
@@ -138,11 +138,6 @@ class Bench:
     def count(self, name: str, **labels: str) -> float:
         """Return a counter's value."""
         return self.registry.get_sample_value(f"tidegate_decider_{name}_total", labels) or 0.0
-
-
-def overloaded(count: int = 7, **more: object) -> list[MetricSnapshot]:
-    """Return snapshots of a job that gets twice the load it can process."""
-    return steady(count, rate=800, capacity=400, **more)  # type: ignore[arg-type]
 
 
 def test_a_command_is_reserved_and_follows_its_decision() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine import step
-from tests.support.events import START, codes, job, observed, result, snapshot, steady
+from tests.support.events import START, codes, job, observed, overloaded, result, snapshot, steady
 from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.history import History
 from tidegate.engine.memory import Recorded
@@ -41,11 +41,6 @@ def run(
     return state, decisions
 
 
-def overloaded(count: int = 8, **more: Any) -> list[MetricSnapshot]:
-    """Return a job of 4 slots that can do 400/s and gets 800/s."""
-    return steady(count, rate=800, capacity=400, **more)
-
-
 def test_a_manual_command_says_how_long_its_first_batch_may_take() -> None:
     """What waits, at the measured capacity in proportion to the new size: so long a start is not given up."""
     spec, shots = job(mode=Mode.PAUSED), overloaded(9)
@@ -63,7 +58,7 @@ def test_a_manual_command_says_how_long_its_first_batch_may_take() -> None:
 
 def test_an_overloaded_job_is_scaled_up() -> None:
     """Twice the load needs more than twice the size, and the decision says why, with values."""
-    _, decisions = run(job(), overloaded())
+    _, decisions = run(job(), overloaded(8))
     last = next(d for d in decisions if d.command)
     assert last.status is Status.PENDING_SCALE_UP
     assert last.command is not None
@@ -76,14 +71,14 @@ def test_an_overloaded_job_is_scaled_up() -> None:
 
 def test_the_same_input_gives_the_same_bytes() -> None:
     """A decision is a pure function of its inputs, to the byte."""
-    one = [value_of(decision) for decision in run(job(), overloaded())[1]]
-    two = [value_of(decision) for decision in run(job(), overloaded())[1]]
+    one = [value_of(decision) for decision in run(job(), overloaded(8))[1]]
+    two = [value_of(decision) for decision in run(job(), overloaded(8))[1]]
     assert one == two
 
 
 def test_a_decision_survives_the_wire() -> None:
     """Every decision reads back as it was written, with reasons, evidence and keyframe."""
-    for decision in run(job(), overloaded())[1]:
+    for decision in run(job(), overloaded(8))[1]:
         assert decode(Decision, value_of(decision)) == decision
 
 
@@ -465,7 +460,7 @@ def test_an_operators_size_waits_for_redis() -> None:
 
 def test_advise_mode_shows_and_does_nothing() -> None:
     """In advise mode the size stands in the decision and no command goes out."""
-    state, decisions = run(job(mode=Mode.ADVISE), overloaded())
+    state, decisions = run(job(mode=Mode.ADVISE), overloaded(8))
     assert decisions[-1].final_parallelism == 8
     assert decisions[-1].command is None
     assert decisions[-1].status is Status.PENDING_SCALE_UP

@@ -6,14 +6,13 @@ import base64
 import json
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.fake_kubernetes import FakeKubernetes
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.kubernetes.access import AccessError, ApiAccess
 from tidegate.launcher.kubernetes.api import Api, ApiUnreachable
@@ -29,13 +28,6 @@ CONFIG: dict[str, Any] = {
     "clusters": [{"name": "c", "cluster": {"server": "https://k:6443", "certificate-authority": "ca.crt"}}],
     "users": [{"name": "u", "user": {"token": "secret"}}],
 }
-
-
-@pytest.fixture
-def server() -> Iterator[FakeKubernetes]:
-    """An API server."""
-    with fake_kubernetes() as server:
-        yield server
 
 
 def kubeconfig(folder: Path, **user: Any) -> dict[str, str]:

@@ -17,10 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from services.actuator.metrics import ActuatorMetrics
 from services.collector.metrics import CollectorMetrics
 from services.decider.metrics import DeciderMetrics
-from tests.support.events import START, job, result, snapshot
+from tests.support.events import START, job, overloaded, result, snapshot
 from tests.support.set_clock import SetClock
 from tests.unit.test_collector_app import World, spec
-from tests.unit.test_decider_handler import Bench, overloaded
+from tests.unit.test_decider_handler import Bench
 from tidegate.engine.guards.worth import RestartBudget
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase

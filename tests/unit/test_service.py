@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tests.support.events import job
+from tests.support.events import job, overloaded
 from tests.support.fake_world import FakeWorld
-from tests.unit.test_decider_handler import Bench, overloaded
+from tests.unit.test_decider_handler import Bench
 from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import Repeats, about, configure

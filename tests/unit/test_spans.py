@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from tests.support.command_log import command_log
-from tests.support.events import job
+from tests.support.events import job, overloaded
 from tests.support.fake_world import FakeWorld
 from tests.support.http_server import QuietHandler, serving
-from tests.unit.test_decider_handler import Bench, overloaded
+from tests.unit.test_decider_handler import Bench
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import encode, span_of, trace_of
 from tidegate.events.result import Phase

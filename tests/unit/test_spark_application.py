@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +17,7 @@ from services.actuator.drivers import JobDrivers
 from services.collector.kubernetes import KubernetesView
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, with_application
-from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.fake_kubernetes import FakeKubernetes
 from tidegate.events.job import JobSpec, KubernetesPods, Volume
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.control.store import store_at
@@ -37,13 +36,6 @@ class ThreeMinutesLater(SystemClock):
     def now(self) -> datetime:
         """Return the instant."""
         return datetime(2026, 1, 1, 0, 3, tzinfo=UTC)
-
-
-@pytest.fixture
-def server() -> Iterator[FakeKubernetes]:
-    """An API server; no operator looks at what is in it."""
-    with fake_kubernetes() as server:
-        yield server
 
 
 def written(spec: JobSpec = SPEC, slots: int = 2) -> dict[str, Any]:
