@@ -110,7 +110,7 @@ class Actuator:
         self._running: dict[str, Future[Any]] = {}
         """By job, whatever partition the command came from: it may have been lost, and come back, since."""
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(self.settings.concurrent_commands, thread_name_prefix=THREADS)
+        self._pool = ThreadPoolExecutor(2 * self.settings.concurrent_commands, thread_name_prefix=THREADS)
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
         self._topic = COMMANDS.named(self.settings.topic_prefix)
 
@@ -210,34 +210,47 @@ class Actuator:
         """Start commands, of each job one, while there are threads for them: of the clusters in turn, the first first.
 
         After an outage hundreds of jobs of one cluster may have to start, and a command that waits for long expires.
+        Commands on a cluster that does not answer hold their threads for minutes. So when all are taken, there are as
+        many again, for clusters that have less than half as many as are left: so one that answers finds one, too.
         """
         self._running = {job_id: future for job_id, future in self._running.items() if not future.done()}
         first = [(order, partition) for partition in self._partitions.values() for order in partition.ready]
-        before = Counter(map(self._cluster, self._running))
+        before = Counter(self._cluster(job_id) for job_id in self._running)
         turns: list[tuple[int, float, _Order, _Partition]] = []
         for order, partition in sorted(first, key=lambda pair: pair[0].spec_by):
             cluster = self._cluster(order.command.job_id)
             turns.append((before[cluster], order.spec_by, order, partition))
             before[cluster] += 1
+        busy, usual = Counter(self._answerer(job_id) for job_id in self._running), self.settings.concurrent_commands
         for _, _, order, partition in sorted(turns, key=lambda turn: turn[:2]):
-            if self._stopping.is_set() or len(self._running) >= self.settings.concurrent_commands:
+            job_id, running = order.command.job_id, len(self._running)
+            answerer = self._answerer(job_id)
+            if self._stopping.is_set() or running >= 2 * usual:
                 return
-            if order.command.job_id not in self._running:
-                self._start(order, partition.cancelled)
+            has_room = running < usual or 2 * busy[answerer] < 2 * usual - running
+            if has_room and job_id not in self._running and self._start(order, partition.cancelled):
+                busy[answerer] += 1
 
     def _cluster(self, job_id: str) -> str | None:
         """Return what tells the cluster of a job from others; None if that is not known."""
         spec = self.jobs.get(job_id)
         return None if spec is None else spec.application.cluster_place or spec.application.master
 
-    def _start(self, order: _Order, cancelled: threading.Event) -> None:
-        """Start the command, unless its spec may still arrive; only its own job waits for that."""
+    def _answerer(self, job_id: str) -> str | None:
+        """Return who answers for the cluster of a job: for all namespaces of Kubernetes, that is one API server."""
+        spec = self.jobs.get(job_id)
+        in_pods = spec is not None and spec.application.kubernetes is not None
+        return "kubernetes" if in_pods else self._cluster(job_id)
+
+    def _start(self, order: _Order, cancelled: threading.Event) -> bool:
+        """Start the command, unless its spec may still arrive: only its own job waits for that. Return whether."""
         spec = self.jobs.get(order.command.job_id)
         if (spec is None or spec.version < order.command.spec_version) and self.clock.monotonic() < order.spec_by:
-            return
+            return False
         trace_id = trace_from(headers_of(order.message))
         order.future = self._pool.submit(self.runner.run, order.command, spec, cancelled, trace_id)
         self._running[order.command.job_id] = order.future
+        return True
 
     def _dead_letter(self, message: Any, error: Unreadable) -> None:
         log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)

@@ -18,7 +18,8 @@ class ActuatorSettings(RedisSettings):
     session_timeout_seconds: float = Field(default=10.0, ge=6)
     """A member that is silent for this long loses its pipelines to another member. The broker's minimum is 6."""
     concurrent_commands: int = Field(default=32, ge=1)
-    """How many commands are carried out at the same time, of each job at most one."""
+    """How many commands are carried out at the same time, of each job at most one. If they take long, as on a cluster
+    that does not answer, up to as many again are carried out for other clusters."""
     leave_seconds: float = Field(default=10.0, gt=0)
     """How long shutdown waits for actions in progress to reach a point where they can be left."""
     driver_log_dir: Path | None = None

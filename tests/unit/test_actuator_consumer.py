@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from services.actuator.consumer import MOST_OPEN
 from services.actuator.task import Abandoned
+from tests.support.clusters import on_kubernetes
 from tests.support.events import command, job, result, with_application
 from tests.support.fake_consumer import ActuatorRun, FakeMessage, HeldRunner, NoResults
 from tests.support.wait import wait_until
@@ -122,6 +124,41 @@ def test_clusters_take_turns() -> None:
             runner.end(ended)
             run.settle()
         assert runner.started == ["c0", "c1", "other", "c2", "c3"]
+
+
+def test_a_cluster_that_does_not_answer_leaves_threads_to_the_others() -> None:
+    """Its commands wait until their deadlines: those of other clusters start all the same, even if a second one hangs.
+
+    Namespaces of Kubernetes have one API server, so they are one cluster.
+    """
+    runner = HeldRunner()
+    with ActuatorRun(runner, concurrent_commands=4) as run:
+        kinds = {"hangs": "http://a:8080", "too": "http://b:8080", "well": "http://c:8080"}
+        for name, page in kinds.items():
+            for number in range(9):
+                run.specs[f"{name}-{number}"] = with_application(job(f"{name}-{number}"), master_ui_url=page)
+        for number in range(9):
+            run.specs[f"pods-{number}"] = on_kubernetes(job(f"pods-{number}"), namespace=f"n{number}")
+        run.consumer.assign(0)
+
+        offsets = itertools.count()
+
+        def newly(name: str, ordered: int) -> int:
+            before = len(runner.started)
+            for number in range(ordered):
+                order = command(command_id=f"{name}-{number}", job_id=f"{name}-{number}")
+                run.consumer.deliver(0, next(offsets), order)
+            run.settle()
+            return len(runner.started) - before
+
+        assert newly("hangs", 9) == 4
+        assert newly("pods", 9) == 2
+        assert newly("too", 9) == 1
+        assert newly("well", 1) == 1
+        assert run.actuator.metrics.running._value.get() == 8
+        runner.end("well-0")
+        run.settle()
+        assert newly("well", 2) == 2  # one after the other, as the first one ends at once
 
 
 def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
