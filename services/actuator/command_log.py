@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from tidegate.events.command import CommandKind
+from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import CLUSTER_FIELDS
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
@@ -38,6 +38,16 @@ class JobLog:
     """The newest result of phase `stopped`, until another driver is submitted."""
 
 
+@dataclass(slots=True)
+class _Unreadable:
+    """The newest record that cannot be read, of those that may belong to the same commands."""
+
+    epoch: int = -1
+    """A command of a higher one was ordered later than the record was written."""
+    went_on: set[str] = field(default_factory=set)
+    """Commands with a result that came later: the newest result of a command tells how far it has come."""
+
+
 class CommandLog:
     """Results by command and by job. Adding a result twice changes nothing. Thread-safe."""
 
@@ -46,6 +56,8 @@ class CommandLog:
         self._ended: dict[str, None] = {}
         """Command ids, newest last."""
         self._jobs: dict[str, JobLog] = {}
+        self._unreadable: dict[tuple[str | None, str | None], _Unreadable] = {}
+        """By job and pipeline; None where the record names none."""
         self._lock = threading.Lock()
         """Held by whoever adds: a command's thread, and the main loop that reads the topic again."""
 
@@ -53,6 +65,19 @@ class CommandLog:
         """Add a result, read from the topic or just published."""
         with self._lock:
             self._add(result)
+
+    def add_unreadable(self, job_id: str | None, pipeline_id: str | None, epoch: int) -> None:
+        """Add that a record on the topic cannot be read: a result of that job, or of any, in that pipeline, or in any.
+
+        No command with a higher epoch can have had a result when it was written.
+        """
+        with self._lock:
+            before = self._unreadable.get((job_id, pipeline_id), _Unreadable())
+            self._unreadable[job_id, pipeline_id] = _Unreadable(max(epoch, before.epoch))
+
+    def is_doubtful(self, command: ScalingCommand) -> bool:
+        """Whether a record that cannot be read may be the newest result of a command that has not ended."""
+        return any(command.command_id not in record.went_on for record in self._may_hide(command))
 
     def results(self, command_id: str) -> list[ActionResult]:
         """Return the results of a command that has not ended, oldest first; none if nothing was done yet."""
@@ -81,9 +106,19 @@ class CommandLog:
         """Return the ids of the applications in which jobs were last verified to run."""
         return frozenset(job.incarnation for job in list(self._jobs.values()) if job.incarnation is not None)
 
+    def _may_hide(self, of: ScalingCommand | ActionResult) -> list[_Unreadable]:
+        """Return the unreadable records that may be results of a command."""
+        if not self._unreadable:
+            return []
+        places = [(job_id, pipeline_id) for job_id in (of.job_id, None) for pipeline_id in (of.pipeline_id, None)]
+        records = [self._unreadable[place] for place in places if place in self._unreadable]
+        return [record for record in records if of.epoch <= record.epoch]
+
     def _add(self, result: ActionResult) -> None:
         if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
             return
+        for record in self._may_hide(result):
+            record.went_on.add(result.command_id)
         if result.phase.terminal:
             self._commands.pop(result.command_id, None)
             self._ended[result.command_id] = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 from collections import Counter, deque
@@ -20,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
 
 from services.actuator.execute import CommandRunner
 from services.actuator.metrics import ActuatorMetrics
@@ -28,12 +29,12 @@ from services.actuator.open_offsets import OpenOffsets
 from services.actuator.settings import ActuatorSettings
 from services.actuator.task import Abandoned
 from tidegate.events.command import ScalingCommand
-from tidegate.events.envelope import Unreadable, decode, trace_from
+from tidegate.events.envelope import Unreadable, decode, job_named_by, trace_from
 from tidegate.events.result import ActionResult
 from tidegate.events.topics import COMMANDS, RESULTS
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.consumer import TopicReader, headers_of, record_of
+from tidegate.runtime.consumer import Partition, TopicReader, headers_of, record_of
 from tidegate.runtime.dead_letters import DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.dependencies import Dependencies
 from tidegate.runtime.health import Health
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 
 SPEC_SECONDS = 5.0
 """How long a command waits for the spec version that it was decided on, before it is refused."""
+
+CLOCKS_DIFFER_SECONDS = 60.0
+"""By how much the clocks of whoever orders and of whoever writes results may differ."""
 
 THREADS = "command"
 """How the names of the commands' threads start."""
@@ -112,6 +116,9 @@ class Actuator:
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(2 * self.settings.concurrent_commands, thread_name_prefix=THREADS)
         self._limit = DeadLetterLimit(self.settings.dead_letter_limit)
+        self._results_limit = DeadLetterLimit(self.settings.dead_letter_limit)
+        self._results_read: dict[Partition, int] = {}
+        """Up to which offset each partition of the results was read."""
         self._topic = COMMANDS.named(self.settings.topic_prefix)
 
     def stop(self) -> None:
@@ -128,6 +135,7 @@ class Actuator:
         self.health.serve(self.settings.health_host, self.settings.health_port)
         self.dependencies.start()
         self.jobs.load()
+        self._read_results()  # before it joins the group: meanwhile another actuator carries out commands
         self.consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         try:
             while not self._stopping.is_set():
@@ -150,17 +158,42 @@ class Actuator:
         return 0
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        with contextlib.closing(TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])) as reader:
-            for message in reader.read_to_end():
-                self.health.beat()  # there may be a month of results
-                try:
-                    self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
-                except Unreadable as error:
-                    # only actuators write to this topic, and an unreadable result may hide a start: do nothing after it
-                    raise RuntimeError(f"results[{message.partition()}]@{message.offset()}: {error}") from error
+        self._read_results()
         for partition in partitions:
             self._partitions[partition.partition] = _Partition()
         log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
+
+    def _read_results(self) -> None:
+        """Bring the log of commands up to date: a month of results at first, afterwards what has come since."""
+        topic = RESULTS.named(self.settings.topic_prefix)
+        with contextlib.closing(TopicReader(self.settings, [topic], after=self._results_read)) as reader:
+            for message in reader.read_to_end():
+                self.health.beat()
+                try:
+                    self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
+                except Unreadable as error:
+                    self._add_unreadable(message, error)
+                else:
+                    self._results_limit.good()
+                self._results_read[topic, message.partition()] = message.offset() + 1
+
+    def _add_unreadable(self, message: Any, error: Unreadable) -> None:
+        """Leave alone the commands to which an unreadable result may belong: they may have been carried out (I3, I4).
+
+        An actuator's record has its pipeline as key and names its job. What says neither may belong to any command
+        that was ordered before.
+        """
+        now = self.clock.now().timestamp()
+        kind, millis = message.timestamp()
+        written = now if kind == TIMESTAMP_NOT_AVAILABLE else min(now, millis / 1000)
+        job_id = job_named_by(headers_of(message))
+        pipeline_id = message.key().decode("utf-8", "replace") if message.key() else None
+        self.runner.log.add_unreadable(job_id, pipeline_id, math.ceil(written + CLOCKS_DIFFER_SECONDS))
+        whose = f"job {job_id}" if job_id else f"pipeline {pipeline_id}" if pipeline_id else "any job"
+        left = f"commands for {whose} that were ordered before it and have not ended are not carried out"
+        log.warning("results[%d]@%d: %s; %s", message.partition(), message.offset(), error, left)
+        self._dead_letter(message, error, RESULTS.suffix)
+        self._results_limit.bad()
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
@@ -186,7 +219,9 @@ class Actuator:
         try:
             command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
         except Unreadable as unreadable:
-            self._dead_letter(message, unreadable)
+            log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), unreadable)
+            self._dead_letter(message, unreadable, COMMANDS.suffix)
+            self._limit.bad()
             self._end(partition, message)
             return
         self._limit.good()
@@ -252,12 +287,10 @@ class Actuator:
         self._running[order.command.job_id] = order.future
         return True
 
-    def _dead_letter(self, message: Any, error: Unreadable) -> None:
-        log.warning("commands[%d]@%d: %s", message.partition(), message.offset(), error)
+    def _dead_letter(self, message: Any, error: Unreadable, topic: str) -> None:
         publish, seen_at = self.producer.publish, self.clock.now()
         send_to_dead_letters(publish, record_of(message), error, consumer="actuator", seen_at=seen_at)
-        self.metrics.dead_letters.labels(COMMANDS.suffix, error.code).inc()
-        self._limit.bad()
+        self.metrics.dead_letters.labels(topic, error.code).inc()
 
     def _end(self, partition: _Partition, message: Any) -> None:
         commit = partition.open.end(message.offset())

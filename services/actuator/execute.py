@@ -52,6 +52,12 @@ _FILE_ERRORS = (ControlError, CheckpointError, OSError)
 
 _ORPHANED = ActionOutcome(ActionEvent.ORPHANED, "The job was removed before the command ended.", "NO_SUCH_JOB")
 
+_DOUBTFUL = ActionOutcome(
+    ActionEvent.ORPHANED,
+    "A record among the results cannot be read, and may tell that this command was carried out: it is not repeated.",
+    "UNREADABLE_RESULT",
+)
+
 Publish = Callable[[ActionResult, str | None], None]
 """Publishes a result, with its trace id, and returns when the broker has acknowledged it."""
 
@@ -99,6 +105,10 @@ class CommandRunner:
             return None
         progress = CommandProgress(command, self.log, self.clock, partial(self._publish, command, trace_id))
         taken_over = progress.state.phase is not None
+        if self.log.is_doubtful(command):
+            changed = progress.state.phase not in (None, Phase.ACCEPTED)
+            progress.record(_DOUBTFUL if changed else replace(_DOUBTFUL, event=ActionEvent.REFUSED))
+            return progress.state.phase
         cluster = None if spec is None else self._former_cluster(spec)
         if not taken_over:
             progress.record(self._admit(command, spec))

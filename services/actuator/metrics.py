@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from tidegate.events.topics import COMMANDS
+from tidegate.events.topics import COMMANDS, RESULTS
 from tidegate.runtime import metrics
 
 
@@ -16,4 +16,4 @@ class ActuatorMetrics:
         self.running = metrics.RUNNING.gauge(registry)
         self.waiting = metrics.WAITING.gauge(registry)
         self.dead_letters = metrics.DEAD_LETTERS.counter(registry)
-        metrics.count_from_zero(self.dead_letters, [COMMANDS.suffix])
+        metrics.count_from_zero(self.dead_letters, [COMMANDS.suffix, RESULTS.suffix])

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import threading
+import time
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self, cast
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from services.actuator.consumer import Actuator
@@ -26,6 +27,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.consumer import Partition
 
 TOPIC = "tidegate.commands"
 
@@ -33,13 +35,25 @@ TOPIC = "tidegate.commands"
 class FakeMessage:
     """A record of the commands topic, or of another one."""
 
-    def __init__(self, partition: int, offset: int, event: Wire | bytes, error: KafkaError | None = None) -> None:
+    def __init__(
+        self,
+        partition: int,
+        offset: int,
+        event: Wire | bytes,
+        error: KafkaError | None = None,
+        *,
+        key: bytes | None = b"k",
+        job_id: str | None = None,
+    ) -> None:
         self._error = error
         record = None if isinstance(event, bytes) else encode(event)
         self._place = (partition, offset)
         self._value = event if isinstance(event, bytes) else cast(Any, record).value
-        self._key = b"k" if record is None else record.key
+        self._key = key if record is None else record.key
+        self.written_millis = int(time.time() * 1000)
         self._headers: list[tuple[str, bytes | None]] = [] if record is None else list(record.headers)
+        if job_id is not None:
+            self._headers.append(("ce_subject", job_id.encode()))
 
     def error(self) -> KafkaError | None:
         return self._error
@@ -53,11 +67,14 @@ class FakeMessage:
     def offset(self) -> int:
         return self._place[1]
 
-    def key(self) -> bytes:
+    def key(self) -> bytes | None:
         return self._key
 
     def value(self) -> bytes:
         return cast(bytes, self._value)
+
+    def timestamp(self) -> tuple[int, int]:
+        return TIMESTAMP_CREATE_TIME, self.written_millis
 
     def headers(self) -> list[tuple[str, bytes | None]]:
         return self._headers
@@ -212,8 +229,9 @@ class ActuatorRun:
 class NoResults:
     """A results topic in which nothing is."""
 
-    def __init__(self, *_: object) -> None:
-        pass
+    def __init__(self, *_: object, after: Mapping[Partition, int]) -> None:
+        self.after = dict(after)
+        """Up to where results were read before."""
 
     def read_to_end(self) -> Any:
         return []

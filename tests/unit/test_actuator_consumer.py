@@ -17,9 +17,10 @@ from services.actuator.consumer import MOST_OPEN
 from services.actuator.task import Abandoned
 from tests.support.clusters import on_kubernetes
 from tests.support.events import command, job, result, with_application
-from tests.support.fake_consumer import ActuatorRun, FakeMessage, HeldRunner, NoResults
+from tests.support.fake_consumer import TOPIC, ActuatorRun, FakeMessage, HeldRunner, NoResults
 from tests.support.wait import wait_until
 from tidegate.events.result import Phase
+from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.producer import NotDelivered
 
 NOT_DELIVERED = NotDelivered("no broker")
@@ -73,6 +74,9 @@ def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: 
 
     class Results(NoResults):
         def read_to_end(self) -> Any:
+            if self.after:
+                return []
+
             def read() -> Iterator[FakeMessage]:
                 for number in range(3):
                     beats.append(run.beats)
@@ -81,7 +85,8 @@ def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: 
             return read()
 
     monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
-    with ActuatorRun(HeldRunner()) as run:
+    run = ActuatorRun(HeldRunner())
+    with run:
         run.consumer.assign(0)
         run.settle()
     assert beats == [beats[0], beats[0] + 1, beats[0] + 2]
@@ -237,21 +242,87 @@ def test_only_an_error_that_stays_ends_the_actuator() -> None:
     assert isinstance(run.code[0], KafkaException)
 
 
-def test_nothing_is_done_after_a_result_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be the one that says that a driver was started (I4)."""
+@pytest.mark.parametrize(
+    ("key", "job_id", "doubtful"),
+    [
+        (b"rates", "rates", {"rates"}),
+        (b"rates", None, {"rates", "next"}),
+        (None, None, {"rates", "next", "other"}),
+    ],
+    ids=["names its job", "names its pipeline", "names nothing"],
+)
+def test_a_result_that_cannot_be_read_concerns_only_the_commands_it_may_belong_to(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    key: bytes | None,
+    job_id: str | None,
+    doubtful: set[str],
+) -> None:
+    """It may say that a driver was started (I4), so those are left alone; all others are carried out.
+
+    Its bytes are in the dead letters once, however often partitions are assigned.
+    """
+    record = FakeMessage(2, 3, b"garbage", key=key, job_id=job_id)
 
     class Results(NoResults):
         def read_to_end(self) -> Any:
-            return [FakeMessage(0, 3, b"garbage")]
+            return [] if self.after else [FakeMessage(2, 2, result("old", Phase.REJECTED)), record]
 
     monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
     runner = HeldRunner()
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
-        run.consumer.deliver(0, 5, command(command_id="a"))
+        run.consumer.assign(1)
+        run.consumer.deliver(0, 5, command(command_id="a", job_id="other", pipeline_id="another"))
+        run.settle()
+        assert runner.started == ["a"]
+        written = int(time.time())
+        for at, left_alone in ((written - 600, doubtful), (written + 600, set())):
+            found = {
+                name
+                for name, pipeline in (("rates", "rates"), ("next", "rates"), ("other", "another"))
+                if runner.log.is_doubtful(command(epoch=at, job_id=name, pipeline_id=pipeline))
+            }
+            assert found == left_alone
+        letters = run.actuator.metrics.dead_letters.labels("results", "NOT_JSON")
+        assert letters._value.get() == 1
+    (letter,) = run.letters
+    assert (letter.topic, letter.offset, letter.consumer, letter.value) == (TOPIC, 3, "actuator", b"garbage")
+    assert "results[2]@3: NOT_JSON" in caplog.text
+
+
+def test_results_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month of them takes long: it is read before the actuator joins its group, at an assignment only the rest."""
+    asked: list[dict[Any, int]] = []
+
+    class Results(NoResults):
+        def read_to_end(self) -> Any:
+            asked.append(self.after)
+            return [FakeMessage(4, 10 + len(asked), result(f"c{len(asked)}", Phase.REJECTED))]
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.settle()
+        assert asked == [{}]
+        run.consumer.assign(0)
+        run.consumer.assign(1)
+        run.settle()
+    assert asked == [{}, {("tidegate.results", 4): 12}, {("tidegate.results", 4): 13}]
+    assert all(runner.log.ended(f"c{number}") for number in (1, 2, 3))
+
+
+def test_a_topic_of_results_of_which_nothing_can_be_read_ends_the_actuator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the fault is the reader's, and the dead letters would only hide it."""
+
+    class Results(NoResults):
+        def read_to_end(self) -> Any:
+            return [FakeMessage(0, number, b"garbage") for number in range(9)]
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    with ActuatorRun(HeldRunner(), dead_letter_limit=5) as run:
         assert wait_until(lambda: bool(run.code), 10, 0.005)
-    assert "results[0]@3" in str(run.code[0])
-    assert runner.started == []
+    assert isinstance(run.code[0], TooManyDeadLetters)
 
 
 @pytest.mark.parametrize("arrives", [True, False])

@@ -90,6 +90,48 @@ def test_a_command_is_done_once(world: FakeWorld) -> None:
     assert (len(world.topic), len(world.drivers)) == (told, drivers)
 
 
+def _doubtful(world: FakeWorld, epoch: int, results: int) -> CommandLog:
+    """Return the log of an actuator that has read some results, a record that cannot be read, and the others."""
+    log = command_log(world.topic[:results])
+    log.add_unreadable("rates", "rates", epoch)
+    for one in world.topic[results:]:
+        log.add(one)
+    return log
+
+
+@pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running", "verified"])
+def test_a_command_whose_newest_result_cannot_be_read_is_not_repeated(world: FakeWorld, phase: str) -> None:
+    """Whatever that result said, nothing is done (I3); a command ordered later finds what runs, and goes on."""
+    world.start()
+    known = len(world.topic)
+    world.carry(command())
+    del world.topic[known + world.phases().index(phase) :]
+    drivers, log = dict(world.drivers), _doubtful(world, 60, len(world.topic))
+    runner = CommandRunner(world, log, world, {"standalone": world}, world.publish, "b")
+    assert runner.run(command(), world.spec, Waiting(world)) in {Phase.REJECTED, Phase.FAILED}
+    assert world.topic[-1].code == "UNREADABLE_RESULT"
+    assert world.drivers == drivers
+    assert runner.run(command(), world.spec, Waiting(world)) is None
+    later = command(to=6, epoch=61, command_id="later", expires_at=world.now() + timedelta(seconds=120))
+    assert runner.run(later, world.spec, Waiting(world)) is Phase.VERIFIED
+    assert world.most_alive == 1
+
+
+def test_a_command_goes_on_from_a_result_that_came_after_the_one_that_cannot_be_read(world: FakeWorld) -> None:
+    """The newest result tells how far it has come; so does the last one of a command that has ended."""
+    world.start()
+    known = len(world.topic)
+    world.die_at = ("after", Phase.STARTING)
+    with pytest.raises(Died):
+        world.carry(command())
+    log = _doubtful(world, 60, known + 1)
+    runner = CommandRunner(world, log, world, {"standalone": world}, world.publish, "b")
+    assert runner.run(command(), world.spec, Waiting(world)) is Phase.VERIFIED
+    assert world.most_alive == 1
+    log.add_unreadable("rates", "rates", 60)
+    assert runner.run(command(), world.spec, Waiting(world)) is None
+
+
 @pytest.mark.parametrize("late", [0.0, 1e6], ids=["in time", "expired"])
 def test_a_command_that_was_taken_away_before_it_began_says_nothing(world: FakeWorld, late: float) -> None:
     """Whoever has its partition now may have ended it; a second last result would contradict that (I2)."""

@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "NO_SUCH_JOB": "there is no job of that id",
     "OLD_SPEC": "the command was decided on a newer version of the spec than the actuator knows",
     "OTHER_PIPELINE": "the command names another pipeline than the job",
+    "UNREADABLE_RESULT": "a record among the results cannot be read, and may tell that the command was carried out",
     "STALE_EPOCH": "a command with the same or a newer epoch has already been accepted",
     "EXPIRED": "the command expired before it could start",
     "PAUSED": "the job is in mode paused or advise, and the command was not given by hand",

@@ -114,9 +114,19 @@ def _once_led(question: Callable[[], T], *, timeout_seconds: float, every: float
 
 
 class TopicReader:
-    """Reads whole topics without a group: each partition from its beginning (or an instant), then new records."""
+    """Reads whole topics without a group: each partition from its beginning (or an instant), then new records.
 
-    def __init__(self, settings: ServiceSettings, topics: Sequence[str], *, since: datetime | None = None) -> None:
+    With `after`, an offset by partition, each of these is read from there: what came before was read already.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        topics: Sequence[str],
+        *,
+        since: datetime | None = None,
+        after: Mapping[Partition, int] | None = None,
+    ) -> None:
         self._consumer = Consumer(
             {
                 **settings.kafka(),
@@ -127,7 +137,9 @@ class TopicReader:
                 "auto.offset.reset": "earliest",
             }
         )
-        partitions = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in self._partitions(t)]
+        known = after or {}
+        places = [(topic, number) for topic in topics for number in self._partitions(topic)]
+        partitions = [TopicPartition(*place, known.get(place, OFFSET_BEGINNING)) for place in places]
         if since is not None:
             asked, at = partitions, int(since.timestamp() * 1000)
             partitions = _once_led(lambda: self._first_at(at, asked), timeout_seconds=30.0, every=0.1)
