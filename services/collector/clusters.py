@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from services.collector import kubernetes, yarn
 from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
@@ -24,6 +26,11 @@ class Clusters:
         if place.startswith(yarn.PREFIX):
             return await self._yarn.view(place.removeprefix(yarn.PREFIX))
         return await self._masters.view(place)
+
+    def keep(self, places: Collection[str]) -> None:
+        """Forget all other places, and end their threads."""
+        for prefix, clusters in ((kubernetes.PREFIX, self._kubernetes), (yarn.PREFIX, self._yarn)):
+            clusters.keep({place.removeprefix(prefix) for place in places if place.startswith(prefix)})
 
     async def close(self) -> None:
         """Close the connections."""

@@ -184,6 +184,10 @@ class KubernetesClusters:
         left = await asyncio.shield(self._asking)
         return await self._workers.call(namespace, self._timeout, partial(self._view, left))
 
+    def keep(self, namespaces: Collection[str]) -> None:
+        """End the threads of all other namespaces."""
+        self._workers.keep({*namespaces, _ALL} if namespaces else ())
+
     def close(self) -> None:
         """End the threads."""
         self._workers.close()

@@ -80,6 +80,9 @@ class ClusterSource(Protocol):
     async def view(self, place: str) -> ClusterAnswer:
         """Return the state of the cluster at a place, as `Application.cluster_place` names it."""
 
+    def keep(self, places: Collection[str]) -> None:
+        """Forget all other places."""
+
 
 class LogSource(Protocol):
     """One directory of event logs; `log_directory.LogDirectory` is one. Blocks."""
@@ -200,6 +203,7 @@ class Sources:
         for where in self._directories.keys() - set(places):
             del self._directories[where]
             self._logs_asked_at.pop(where, None)
+        self.clusters.keep(places)
         self._kafka_workers.keep(places)
         self._log_workers.keep(places)
         self._checkpoint_workers.keep(places)

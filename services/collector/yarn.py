@@ -9,7 +9,7 @@ CapacityScheduler; with another scheduler, the pool is the whole cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -100,6 +100,12 @@ class YarnClusters:
     async def view(self, url: str) -> YarnView:
         """Return the state of the cluster; raise an error if its ResourceManager does not tell."""
         return await self._workers.call(url, self._timeout, self._view)
+
+    def keep(self, urls: Collection[str]) -> None:
+        """Forget all other clusters, and end their threads."""
+        self._workers.keep(urls)
+        for url in [url for url in list(self._seen) if url not in urls]:
+            self._seen.pop(url, None)
 
     def close(self) -> None:
         """End the threads."""

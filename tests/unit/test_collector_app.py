@@ -121,6 +121,7 @@ class FakeMaster:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.special: dict[str, Callable[[], Coroutine[Any, Any, ClusterView]]] = {}
+        self.kept: set[str] = set()
 
     async def view(self, ui_url: str) -> ClusterView:
         """Return the recorded answer, or what the test has set."""
@@ -128,6 +129,10 @@ class FakeMaster:
         if ui_url in self.special:
             return await self.special[ui_url]()
         return parse_state(MASTER, ui_url)
+
+    def keep(self, places: Collection[str]) -> None:
+        """Remember the places."""
+        self.kept = set(places)
 
 
 class FakePublisher:
@@ -695,9 +700,9 @@ def test_a_pause_of_the_process_is_a_gap(tmp_path: Path) -> None:
 
 def test_jobs_come_and_go(tmp_path: Path) -> None:
     """A new job is measured from its next interval on; a removed job is no longer measured, and its threads end."""
+    world = World()
 
     async def play() -> list[MetricSnapshot]:
-        world = World()
         await world.begin()
         world.jobs.specs, world.jobs.changed = [spec(tmp_path, "a")], ["a"]
         await world.turn(1)
@@ -712,6 +717,8 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
 
     made = asyncio.run(play())
     assert [(snapshot.job_id, snapshot.sequence - EPOCH) for snapshot in made] == [("a", 10), ("b", 20)]
+    assert str(tmp_path / "b") in world.master.kept
+    assert str(tmp_path) not in world.master.kept
     of_a = [thread for thread in threading.enumerate() if thread.name == f"collector-logs {tmp_path}"]
     for thread in of_a:
         thread.join(10)

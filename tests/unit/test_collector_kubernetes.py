@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from services.collector.clusters import Clusters
@@ -22,9 +24,12 @@ from tests.support.clusters import on_kubernetes
 from tests.support.counted import CountedList
 from tests.support.events import START, job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.fake_yarn import URL, FakeResourceManager
+from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, Part
 from tidegate.launcher.kubernetes.api import ApiUnreachable
+from tidegate.remote.yarn import ResourceManager
 
 PODS = "/api/v1/namespaces/jobs/pods"
 SPEC = on_kubernetes(job("rates"))
@@ -253,6 +258,31 @@ def test_a_job_without_pods_has_stopped(cluster: Cluster) -> None:
     assert (made.state, made.slots_granted) == (ClusterState.STOPPED, 0)
     assert made.pool is not None
     assert (made.pool.slots_total, made.pool.slots_used) == (8, 0)
+
+
+def test_the_threads_of_a_place_end_with_its_last_job(cluster: Cluster) -> None:
+    """Namespaces come and go, and the collector runs for months."""
+    manager = ResourceManager(transport=httpx.MockTransport(FakeResourceManager().answer))
+    clusters = Clusters(HttpMaster(1.0), KubernetesClusters(cluster.server.api, 5.0), YarnClusters(5.0, manager))
+
+    def asked() -> set[str]:
+        names = [thread.name for thread in threading.enumerate() if thread not in before]
+        return {name.removeprefix("collector-") for name in names if name.startswith("collector-")}
+
+    async def ask() -> None:
+        places = ["kubernetes:jobs", "kubernetes:more", f"yarn:{URL}"]
+        for place in places:
+            await clusters.view(place)
+        assert asked() == {"kubernetes all namespaces", "kubernetes jobs", "kubernetes more", f"yarn {URL}"}
+        clusters.keep({"kubernetes:jobs", "http://master:8080"})
+        assert wait_until(lambda: asked() == {"kubernetes all namespaces", "kubernetes jobs"}, 5, 0.01)
+        clusters.keep({"http://master:8080"})
+        assert wait_until(lambda: not asked(), 5, 0.01)
+        await clusters.view("kubernetes:jobs")
+        await clusters.close()
+
+    before = set(threading.enumerate())
+    asyncio.run(ask())
 
 
 def test_each_cluster_is_asked_where_it_is(cluster: Cluster) -> None:
