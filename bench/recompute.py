@@ -6,13 +6,15 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.streams import write_recording
 from bench.table import BenchRow
 from tidegate.cli.spark import prepare_java
 from tidegate.replay.files import read_manifest
+from tidegate.replay.index import files_of
 from tidegate.replay.recompute import recompute
-from tidegate.replay.source import from_files, start_session
+from tidegate.replay.source import start_session
 
 JOBS, PER_JOB, PARTITIONS = 100, 1000, 50
 BAR = 10_000
@@ -48,13 +50,13 @@ def main() -> list[BenchRow]:
     ]
 
 
-def _count_seconds(spark: object, recording: Path, decisions: int) -> float:
+def _count_seconds(spark: Any, recording: Path, decisions: int) -> float:
     """Return how long Spark takes to read every value of the recording and sum their lengths."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (seconds to import)
 
     started_at = time.monotonic()
-    records = from_files(spark, recording, read_manifest(recording))
-    row = records.agg(f.count("value"), f.sum(f.length("value"))).first()
+    files = [path.as_uri() for path in files_of(recording, read_manifest(recording))]
+    row = spark.read.schema("value string").json(files).agg(f.count("value"), f.sum(f.length("value"))).first()
     took = time.monotonic() - started_at
     if row[0] != 2 * decisions:
         raise RuntimeError(f"{row[0]} records were read, {2 * decisions} were written")

@@ -23,7 +23,7 @@ from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, SNAPSHOTS, TOPICS
-from tidegate.replay.files import read, sha256
+from tidegate.replay.files import BadRecording, read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import CannotRecompute, recompute
 from tidegate.replay.record import CannotRecord, record
@@ -261,6 +261,40 @@ def recomputed_by_command(directory: Path, code: int) -> str:
     ran = CliRunner().invoke(app, ["replay", "recompute", "--from", str(directory)])
     assert ran.exit_code == code, ran.output
     return ran.output
+
+
+@pytest.mark.timeout(300)
+def test_a_recording_in_many_ranges_is_recomputed(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of a job are found wherever they are, and a difference has its job, sequence and place."""
+    write_recording(tmp_path / "rec", jobs=3, per_job=20, partitions=4)
+    monkeypatch.setattr("tidegate.replay.index.RANGE_BYTES", 15_000)
+    assert [(job.job_id, job.identical) for job in recompute(directory=tmp_path / "rec", spark=session).jobs] == [
+        (f"job-000{number}", 20) for number in range(3)
+    ]
+    file = tmp_path / "rec" / "decisions.ndjson"
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[30] = lines[30].replace(b"FINE", b"GINE")
+    file.write_bytes(b"".join(reversed(lines)))
+    result = recompute(directory=tmp_path / "rec", job="job-0001", spark=session)
+    assert (result.identical, result.differing, len(result.jobs)) == (19, 1, 1)
+    assert result.first is not None
+    assert (result.first.job_id, result.first.path, result.first.place) == (
+        "job-0001",
+        "status",
+        "partition 1, offset 30",
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_bad_line_of_a_recording_stops_recomputing(session: Any, tmp_path: Path) -> None:
+    """Spark's workers find it; the error has file and line, as when the recording is published."""
+    write_recording(tmp_path / "rec", jobs=1, per_job=5, partitions=4)
+    file = tmp_path / "rec" / "decisions.ndjson"
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(BadRecording, match=r"^/.*decisions\.ndjson, line 5: "):
+        recompute(directory=tmp_path / "rec", spark=session)
 
 
 def test_a_job_without_decisions_is_not_recomputed(session: Any, tmp_path: Path) -> None:

@@ -23,12 +23,16 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from tidegate.events.invalid import first_problem
 from tidegate.events.wire import Instant
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+
+LINE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What a line that is no record makes its readers raise."""
 
 
 class BadRecording(ValueError):
@@ -94,9 +98,9 @@ def to_line(record: KafkaRecord) -> str:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
-def from_line(line: str) -> KafkaRecord:
-    """Return the record in a line; raises one of the errors that `read` names."""
-    fields = json.loads(line)
+def from_line(line: str | bytes) -> KafkaRecord:
+    """Return the record in a line; raises one of the `LINE_ERRORS`."""
+    fields = from_json(line)
     return KafkaRecord(
         partition=int(fields["partition"]),
         offset=int(fields["offset"]),
@@ -147,22 +151,27 @@ def read(directory: Path, topic: str) -> Iterator[KafkaRecord]:
     if entry is None:
         return
     path = directory / entry.file
-    with _opened(path) as lines:
+    with opened(path) as lines:
         number = 0
         try:
             for number, line in enumerate(lines, 1):
                 try:
-                    record = from_line(line.decode("utf-8"))
-                except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                    record = from_line(line)
+                except LINE_ERRORS as error:
                     raise BadRecording(f"{path}, line {number}: {error!r:.300}") from None
                 yield record
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise BadRecording(f"{path}, after line {number}: {error}") from None
 
 
-def _opened(path: Path) -> IO[bytes]:
+def is_compressed(path: Path) -> bool:
+    """Whether a file of lines is compressed, by its name."""
+    return path.suffix == ".gz"
+
+
+def opened(path: Path) -> IO[bytes]:
     """Open a file of lines, as bytes: so that one which is not UTF-8 has its number."""
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path) if is_compressed(path) else path.open("rb")  # type: ignore[return-value]
 
 
 def sha256(path: Path) -> str:

@@ -1,18 +1,19 @@
 """Recomputing: the engine makes every recorded decision again on Spark, and the bytes are compared.
 
 Only `decisions` and `snapshots` are read: the specs come from the keyframes. Spark groups the records by job and sorts
-them by sequence. Each job is then verified as one stream, so a history of any length needs the memory of one snapshot.
+them by sequence; those of a recording stay in their files, and Spark sorts an index. Each job is then verified as one
+stream, so a history of any length needs little memory.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +25,8 @@ from tidegate.events.topics import PREFIX
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference
 from tidegate.replay.files import BadRecording, damaged, read_manifest
-from tidegate.replay.source import from_files, from_kafka, spark_said, start_session
+from tidegate.replay.index import NO_SEQUENCE, Key, files_of, sorted_records
+from tidegate.replay.source import from_kafka, spark_said, start_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
 if TYPE_CHECKING:
@@ -33,11 +35,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BAD_RECORDING = re.compile(rf"{BadRecording.__module__}\.{BadRecording.__name__}: (.+)")
+"""How Spark tells this error of a worker's."""
+
 HEAD = 512
 """Tidegate writes job and sequence within this many bytes. Only records of other writers have to be parsed for them."""
-
-NO_SEQUENCE = -1
-"""Stands in a frame for a sequence that is missing."""
 
 
 class CannotRecompute(RuntimeError):
@@ -131,10 +133,12 @@ def recompute(
         started = time.monotonic()
         try:
             if recording is not None:
-                records = from_files(session, *recording)
+                files = files_of(*recording)
+                ship(session.sparkContext)
+                tallies = _verified(sorted_records(session.sparkContext, files, job))
             else:
                 records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
-            tallies = verify(session, records, job)
+                tallies = verify(session, records, job)
         except BadRecording:
             raise
         except Exception as error:
@@ -178,8 +182,7 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
     if job is not None:
         keyed = keyed.where(f.col("job") == job)
     ordered = keyed.repartition("job").sortWithinPartitions("job", "sequence", "kind", "partition", "offset")
-    tallies: list[JobTally] = _frames(ordered).mapPartitions(partial(_verify_frames, engine().policies)).collect()
-    return tallies
+    return _verified(_frames(ordered).map(_unframed))
 
 
 def _frames(ordered: DataFrame) -> RDD[bytes]:
@@ -213,21 +216,27 @@ def _parsed(name: str) -> Column:
     return f.get_json_object(f.col("value").cast("string"), f"$.{name}")
 
 
-def _unframed(frame: bytes) -> tuple[bytes, int, bool, bytes, bytes, bytes]:
-    """Return job, sequence, whether it is a decision, partition, offset and value of a record."""
+def _unframed(frame: bytes) -> tuple[Key, bytes]:
+    """Return the key and the value of a record."""
     sequence, kind, partition, offset, length, rest = frame.split(b" ", 5)
     end = int(length)
-    return rest[:end], int(sequence), kind == b"1", partition, offset, rest[end:]
+    return (rest[:end], int(sequence), kind == b"1", int(partition), int(offset)), rest[end:]
 
 
-def _verify_frames(policies: Policies, frames: Iterable[bytes]) -> Iterator[JobTally]:
-    """Verify the jobs of one partition, whose frames are sorted by job."""
+def _verified(records: RDD[tuple[Key, bytes]]) -> list[JobTally]:
+    """Verify records that are sorted, each job in one partition; return a tally per job."""
+    tallies: list[JobTally] = records.mapPartitions(partial(_tallies, engine().policies)).collect()
+    return tallies
+
+
+def _tallies(policies: Policies, records: Iterable[tuple[Key, bytes]]) -> Iterator[JobTally]:
+    """Verify the jobs of one partition, whose records are sorted by their keys."""
     engine = Engine(policies)
-    for job, records in groupby(map(_unframed, frames), key=itemgetter(0)):
+    for job, of_job in groupby(records, key=lambda record: record[0][0]):
         verifier = JobVerifier(job.decode(), engine)
-        for _, sequence, is_decision, partition, offset, value in records:
+        for (_, sequence, is_decision, partition, offset), value in of_job:
             if is_decision:
-                verifier.decision(value, f"partition {partition.decode()}, offset {offset.decode()}")
+                verifier.decision(value, f"partition {partition}, offset {offset}")
             elif sequence != NO_SEQUENCE:
                 verifier.snapshot(sequence, value)
         tally = verifier.tally()
@@ -258,6 +267,8 @@ def ship(context: SparkContext) -> None:
 
 def _explained(error: Exception) -> Exception:
     """Return the error to report for a failure in Spark."""
+    if found := BAD_RECORDING.search(str(error)):
+        return BadRecording(found[1])
     if "Failed to find data source: kafka" in str(error):
         return CannotRecompute("Spark has no Kafka connector; pass its jars")
     return CannotRecompute(spark_said(error))

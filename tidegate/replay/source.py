@@ -1,4 +1,4 @@
-"""The sources of recomputing, as Spark data frames: a broker's topics or the files of a recording."""
+"""Spark for replay, archive, audit and backtest, and a broker's topics as a data frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
 from tidegate.interrupts import deferred
-from tidegate.replay.files import BadRecording, RecordingManifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,20 +91,3 @@ def from_kafka(spark: SparkSession, servers: str, prefix: str, options: Mapping[
     read = read_topics(spark, servers, names, options)
     kind = (f.col("topic") == names[1]).cast("int").alias("kind")
     return read.select(kind, "partition", "offset", "value")
-
-
-def from_files(spark: SparkSession, directory: Path, manifest: RecordingManifest) -> DataFrame:
-    """Return the records of a recording with columns as in `from_kafka`."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    frames = []
-    for kind, topic in enumerate((SNAPSHOTS, DECISIONS)):
-        entry = manifest.of(topic.suffix)
-        if entry is None or not (directory / entry.file).is_file():
-            raise BadRecording(f"{directory} holds no {topic.suffix}")
-        lines = spark.read.schema("partition int, offset long, value string, value_base64 string").json(
-            (directory / entry.file).absolute().as_uri()
-        )
-        value = f.coalesce(f.unbase64("value_base64"), f.col("value").cast("binary")).alias("value")
-        frames.append(lines.select(f.lit(kind).alias("kind"), "partition", "offset", value))
-    return frames[0].unionByName(frames[1])
