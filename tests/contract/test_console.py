@@ -130,6 +130,14 @@ def test_a_silent_job_is_never_shown_as_fine(topics: SimulatedTopics) -> None:
     assert "the figures below are old" not in client(topics).get("/jobs/rates").text
 
 
+def test_the_page_of_a_job_has_its_last_hours(topics: SimulatedTopics) -> None:
+    """They are read when it is opened: those of all jobs would take minutes."""
+    browser = client(topics)
+    for page in ("/", "/pools", "/jobs/rates", "/jobs/nobody"):
+        browser.get(page)
+    assert topics.recalled == ["rates", "nobody"]
+
+
 def test_a_job_shows_its_timeline_as_charts_and_as_a_table(recorded: SimulatedTopics) -> None:
     """Each chart has its words next to it, and the table has the newest figures."""
     text = client(recorded).get("/jobs/orders").text

@@ -77,6 +77,7 @@ class SimulatedTopics:
     fleet: Fleet = field(default_factory=Fleet)
     recordings: dict[str, JobRecording] = field(default_factory=dict)
     published: list[JobSpec] = field(default_factory=list)
+    recalled: list[str] = field(default_factory=list)
     state: str = "live"
     refusal: Exception | None = None
     """Raised by all that goes to the broker."""
@@ -92,6 +93,10 @@ class SimulatedTopics:
         """See `tidegate.console.topics.ConsoleTopics`."""
         with self._lock:
             yield self.fleet
+
+    def recall(self, job_id: str) -> None:
+        """See `tidegate.console.topics.ConsoleTopics`."""
+        self.recalled.append(job_id)
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
         """See `tidegate.console.topics.ConsoleTopics`."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import time
 import tracemalloc
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import pytest
 
@@ -14,12 +19,16 @@ from tests.support.events import START, job, result, snapshot, with_application
 from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
+from tests.support.wait import wait_until
+from tidegate.client import ClientSettings
 from tidegate.events.decision import Keyframe, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, SnapshotWarning, WarningCode
-from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, Trouble
+from tidegate.fleet import feed
+from tidegate.fleet.feed import Feed
+from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, FleetJob, Trouble
 from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
 from tidegate.operate import SpecRefused, publish, publish_change, refused_move, with_mode, with_size
 from tidegate.runtime.settings import ServiceSettings
@@ -295,3 +304,102 @@ def test_a_change_of_a_spec_that_a_newer_version_wrote_is_not_published(monkeypa
     monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
     with pytest.raises(SpecRefused, match=r"k: .* would drop: scaling\.added_in_v1_9\."):
         publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
+
+
+class Decided:
+    """A topic of decisions that were written when they were made; other topics are empty."""
+
+    records: ClassVar[list[FakeMessage]] = []
+    reads: ClassVar[list[int]] = []
+    """How many records each reader of decisions has read."""
+
+    def __init__(self, _: object, topics: Sequence[str], *, since: datetime, number: int | None = None) -> None:
+        self._left = deque[FakeMessage]()
+        if topics == ["tidegate.decisions"]:
+            self.reads.append(0)
+            self._left.extend(
+                each
+                for each in self.records
+                if each.written_millis / 1000 >= since.timestamp() and number in (None, each.partition())
+            )
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return not self._left
+
+    def poll(self, _seconds: float = 0.0) -> FakeMessage | None:
+        """Return the next record."""
+        if not self._left:
+            time.sleep(0.001)
+            return None
+        self.reads[-1] += 1
+        return self._left.popleft()
+
+    def read_to_end(self, _silence_seconds: float = 60.0) -> Iterator[FakeMessage]:
+        """Yield what is left."""
+        while (message := self.poll()) is not None:
+            yield message
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
+    """Put an hour of decisions on the topic: on two jobs until now, and on one that has been silent for half of it."""
+    specs, end = [job("a"), job("b"), job("silent")], datetime.now(UTC)
+    Decided.records, Decided.reads = [], []
+    for one in hour_of(specs, end):
+        if one.job_id == "silent" and end - one.decided_at < timedelta(minutes=30):
+            continue
+        record = FakeMessage([each.job_id for each in specs].index(one.job_id), 0, one)
+        record.written_millis = int(one.decided_at.timestamp() * 1000)
+        Decided.records.append(record)
+
+    class Specs:
+        def __init__(self, _: object) -> None:
+            self.load = self.close = lambda: None
+
+        def poll(self) -> list[str]:
+            return []
+
+        def __iter__(self) -> Iterator[JobSpec]:
+            return iter(specs)
+
+    monkeypatch.setattr(feed, "TopicReader", Decided)
+    monkeypatch.setattr(feed, "JobsView", Specs)
+    monkeypatch.setattr(feed, "check_reachable", lambda *_: None)
+    monkeypatch.setattr(FakeMessage, "topic", lambda _: "tidegate.decisions")
+    return specs
+
+
+def test_a_feed_reads_the_last_hours_of_a_job_when_it_is_asked_for_them(decided: list[JobSpec]) -> None:
+    """A thousand jobs make a million decisions in three hours: at the start, the last minutes show how each one is."""
+
+    def of(job_id: str) -> tuple[int, int, int]:
+        with one.reading() as fleet:
+            found = fleet.get(job_id) or FleetJob(job(job_id))
+            return round(found.timeline.seconds), sum(span.times for span in found.spans), len(found.timeline)
+
+    with closing(Feed(ClientSettings(), timedelta(hours=2), on_demand=True)) as one:
+        one.start()
+        assert wait_until(lambda: one.state == "live" and of("silent")[0] == 1800, 10, 0.01)
+        assert 590 <= of("a")[0] <= 600
+        assert of("a") == of("b")
+        one.recall("a")
+        assert of("a")[:2] == (3590, 361)  # two decisions in a point
+        assert of("b")[0] <= 600
+        read = sum(Decided.reads)
+        one.recall("a")
+        one.recall("nobody")
+        assert sum(Decided.reads) == read
+    with closing(Feed(ClientSettings(), timedelta(hours=2))) as whole:
+        whole.start()
+        assert wait_until(lambda: whole.state == "live", 10, 0.01)
+        with whole.reading() as fleet, one.reading() as other:
+            known, same = fleet.get("a"), other.get("a")
+            assert known is not None
+            assert same is not None
+            assert same.decision == known.decision
+            assert (same.spans[0].at, same.timeline.seconds) == (known.spans[0].at, known.timeline.seconds)

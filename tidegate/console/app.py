@@ -115,6 +115,8 @@ class Console:
 
     async def job(self, request: Request) -> Response:
         """Show one job: its state, its last hours, and what happened."""
+        self._reader(request)
+        await run_in_threadpool(self._topics.recall, request.path_params["job_id"])
         return self._page(request, "job.html", lambda fleet: job_page(self._job(fleet, request), self._clock()), "job")
 
     async def decision(self, request: Request) -> Response:

@@ -48,7 +48,7 @@ def serve(settings: ConsoleSettings, say: Callable[[str], None] = log.info) -> i
     Raises `Unreachable` or `NoSuchTopic` without topics to read, and `OSError` if the port is taken.
     """
     access = Access(settings)
-    feed = Feed(settings, timedelta(hours=settings.console_history_hours))
+    feed = Feed(settings, timedelta(hours=settings.console_history_hours), on_demand=True)
     listener = socket.create_server(
         (settings.console_host, settings.console_port),
         family=socket.AF_INET6 if ":" in settings.console_host else socket.AF_INET,

@@ -29,7 +29,7 @@ class ConsoleSettings(ClientSettings):
     console_https: bool = False
     """Whether a proxy in front of the console speaks HTTPS; then cookies are sent over HTTPS only."""
     console_history_hours: float = Field(default=3.0, gt=0, le=48)
-    """How far back to read the topics at the start."""
+    """How far back the page of a job goes at first. Decisions older than ten minutes are read when it is opened."""
 
     @model_validator(mode="after")
     def _tokens_are_long(self) -> Self:

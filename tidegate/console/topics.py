@@ -20,6 +20,9 @@ from tidegate.whatif.topics import received_job
 class ConsoleTopics(LiveFleet, Protocol):
     """The topics, as far as the console uses them. The methods below may take seconds."""
 
+    def recall(self, job_id: str) -> None:
+        """Have the fleet know a job's last hours."""
+
     def decision(self, job_id: str, sequence: int) -> Decision | None:
         """Return a decision; None if it is not on its topic any more."""
 
@@ -53,6 +56,10 @@ class KafkaTopics:
     def reading(self) -> AbstractContextManager[Fleet]:
         """See `ConsoleTopics`."""
         return self._feed.reading()
+
+    def recall(self, job_id: str) -> None:
+        """See `ConsoleTopics`."""
+        self._feed.recall(job_id)
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
         """See `ConsoleTopics`."""

@@ -1,10 +1,15 @@
-"""Reads the topics into a fleet: the last hours at the start, then whatever comes."""
+"""Reads the topics into a fleet: the last hours at the start, then whatever comes.
+
+A thousand jobs make a million decisions in three hours, which take minutes to read. So a feed can read the last minutes
+of all jobs, and the hours before them of a job only when somebody asks for them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 
@@ -12,17 +17,19 @@ from confluent_kafka import Message
 
 from tidegate.client import ClientSettings, check_reachable, received, skip
 from tidegate.events.decision import Decision
-from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
-from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS
+from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
 from tidegate.fleet.fleet import Fleet
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.settings import ServiceSettings
 
-FOLLOWED = (DECISIONS, RESULTS)
-"""Topics of which the last hours are read."""
+RECENT = timedelta(minutes=10)
+"""How far back a feed reads decisions at its start that reads the rest on demand, or three of the longest interval."""
+GIVES_WAY = 5000
+"""After so many older records, new ones are read."""
 FRESH = timedelta(minutes=1)
 """How far back to read snapshots: the fleet keeps only the newest of each job."""
 FIND_SECONDS = 20.0
@@ -36,11 +43,18 @@ PLAUSIBLE = (86_400, 2**33)
 class Feed:
     """A fleet that a thread of its own keeps up to date. Use the fleet only inside `reading()`."""
 
-    def __init__(self, settings: ClientSettings, history: timedelta) -> None:
-        """Raise `Unreachable` or `NoSuchTopic` if there is nothing to read from."""
+    def __init__(self, settings: ClientSettings, history: timedelta, *, on_demand: bool = False) -> None:
+        """With `on_demand`, only `recall` reads decisions older than `RECENT`, of one job.
+
+        Raises `Unreachable` or `NoSuchTopic` if there is nothing to read from.
+        """
         check_reachable(settings, JOBS.named(settings.topic_prefix))
         self._settings = settings
         self._history = history
+        self._on_demand = on_demand
+        self._places: dict[str, tuple[int, bytes]] = {}
+        """By job, the partition and the key of its newest decision."""
+        self._recalling = threading.Lock()
         self._fleet = Fleet()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -75,6 +89,40 @@ class Feed:
         """A number that changes with the fleet."""
         return self._fleet.revision
 
+    def recall(self, job_id: str) -> None:
+        """Read the decisions on a job in the time of `history` before those that the fleet knows, unless it has them.
+
+        That takes a second for each 100,000 decisions on the job's partition; raises `TimeoutError` after
+        `FIND_SECONDS`.
+        """
+        if not self._on_demand:
+            return
+        with self._recalling:
+            with self._lock:
+                job, place = self._fleet.get(job_id), self._places.get(job_id)
+                known_since = None if job is None else job.timeline.since
+            since = datetime.now(UTC) - self._history
+            if job is None or job.recalled or place is None or known_since is None:
+                return
+            earlier = self._decisions(job_id, *place, since, datetime.fromtimestamp(known_since, UTC))
+            with self._lock:
+                job.recall(earlier)
+
+    def _decisions(self, job_id: str, number: int, key: bytes, since: datetime, until: datetime) -> list[Decision]:
+        found, deadline, end = list[Decision](), time.monotonic() + FIND_SECONDS, (until + CLOCKS_DIFFER).timestamp()
+        topic = DECISIONS.named(self._settings.topic_prefix)
+        with closing(TopicReader(self._settings, [topic], since=since, number=number)) as reader:
+            for message in reader.read_to_end(FIND_SECONDS):
+                if message.timestamp()[1] / 1000 > end:
+                    break
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"reading the decisions on {job_id} took more than {FIND_SECONDS:g} s")
+                if message.key() != key or job_named_by(headers := headers_of(message)) not in (None, job_id):
+                    continue
+                with suppress(Unreadable):
+                    found.append(decode(Decision, message.value(), headers, key))
+        return [decision for decision in found if decision.job_id == job_id]
+
     def _run(self) -> None:
         try:
             self._follow()
@@ -83,24 +131,49 @@ class Feed:
 
     def _follow(self) -> None:
         prefix, now = self._settings.topic_prefix, datetime.now(UTC)
-        models = {topic.named(prefix): topic.model for topic in (*FOLLOWED, SNAPSHOTS)}
-        history = TopicReader(self._settings, [topic.named(prefix) for topic in FOLLOWED], since=now - self._history)
-        measured = TopicReader(self._settings, [SNAPSHOTS.named(prefix)], since=now - FRESH)
-        with closing(history), closing(measured), closing(JobsView(self._settings)) as specs:
+        models = {topic.named(prefix): topic.model for topic in (DECISIONS, RESULTS, SNAPSHOTS)}
+
+        def reader(topic: Topic, back: timedelta) -> TopicReader:
+            return TopicReader(self._settings, [topic.named(prefix)], since=now - back)
+
+        with ExitStack() as stack:
+            specs = stack.enter_context(closing(JobsView(self._settings)))
             specs.load()
             with self._lock:
                 for spec in specs:
                     self._fleet.take_spec(spec)
+                longest = max((job.silent_after for job in self._fleet), default=RECENT)
+            back = min(self._history, max(RECENT, longest)) if self._on_demand else self._history
+            decided = stack.enter_context(closing(reader(DECISIONS, back)))
+            done = stack.enter_context(closing(reader(RESULTS, self._history)))
+            measured = stack.enter_context(closing(reader(SNAPSHOTS, FRESH)))
+            silent: Iterator[None] | None = None
             while not self._stop.is_set():
-                message = history.poll(0.1)
+                message = decided.poll(0.1)
                 self._take_specs(specs)
-                if message is None:
-                    message = measured.poll()
-                while message is not None:
-                    self._take(models[message.topic() or ""], message)
-                    message = measured.poll()
-                if history.at_end:
+                if message is not None:
+                    self._take(models, message)
+                for others in (done, measured):
+                    while (message := others.poll()) is not None and not self._stop.is_set():
+                        self._take(models, message)
+                if decided.at_end and done.at_end:
                     self._caught_up.set()
+                    silent = silent or self._silent(now - self._history, now - back)
+                    next(silent, None)
+
+    def _silent(self, since: datetime, until: datetime) -> Iterator[None]:
+        """Take in older decisions on the jobs that have none so far; give way from time to time."""
+        with self._lock:
+            jobs = {job.spec.job_id for job in self._fleet if job.decision is None}
+        if not jobs or since >= until:
+            return
+        topic = DECISIONS.named(self._settings.topic_prefix)
+        with closing(TopicReader(self._settings, [topic], since=since)) as reader:
+            for count, message in enumerate(reader.read_to_end()):
+                if job_named_by(headers_of(message)) in jobs:
+                    self._take({topic: Decision}, message)
+                if count % GIVES_WAY == 0:
+                    yield
 
     def _take_specs(self, specs: JobsView) -> None:
         for job_id in specs.poll():
@@ -111,12 +184,14 @@ class Feed:
                 else:
                     self._fleet.take_spec(spec)
 
-    def _take(self, model: type[Wire], message: Message) -> None:
+    def _take(self, models: Mapping[str, type[Wire]], message: Message) -> None:
         try:
-            event = decode(model, message.value(), headers_of(message), message.key())
+            event = decode(models[message.topic() or ""], message.value(), headers_of(message), message.key())
         except Unreadable:
             return
         with self._lock:
+            if isinstance(event, Decision):
+                self._places[event.job_id] = message.partition() or 0, message.key() or b""
             self._fleet.take(event)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -86,6 +86,8 @@ class FleetJob:
     """Results of commands and what operators did, oldest first."""
     revision: int = 0
     """Rises with every event: a reader that remembers it knows what has changed."""
+    recalled: bool = False
+    """Whether `recall` was called."""
     _said: object = None
 
     @property
@@ -151,6 +153,23 @@ class FleetJob:
         )
         del self.spans[:-LOG_LENGTH]
         return True
+
+    def recall(self, decisions: Iterable[Decision]) -> None:
+        """Take in decisions from before those that are known, oldest first."""
+        first = self.spans[0].sequence if self.spans else None
+        earlier = FleetJob(self.spec)
+        for decision in decisions:
+            if first is None or decision.sequence < first:
+                earlier.take_decision(decision)
+        for point in self.timeline:
+            earlier.timeline.add(point)
+        self.timeline = earlier.timeline
+        self.spans = [*earlier.spans, *self.spans][-LOG_LENGTH:]
+        known = {(entry.at, entry.word) for entry in self.changes}
+        for entry in earlier.changes:
+            if (entry.at, entry.word) not in known:
+                self._note(entry)
+        self.recalled = True
 
     def take_result(self, result: ActionResult) -> None:
         """Take in a phase of a command."""

@@ -86,6 +86,12 @@ class JobTimeline:
         times = self._columns[0]
         return times[-1] - times[0] if times else 0.0
 
+    @property
+    def since(self) -> float | None:
+        """Epoch seconds of the oldest point; None if there is none."""
+        times = self._columns[0]
+        return times[0] if times else None
+
     def add(self, point: TimelinePoint) -> None:
         """Append a point, which must be newer than all others."""
         times = self._columns[0]

@@ -116,7 +116,8 @@ def _once_led(question: Callable[[], T], *, timeout_seconds: float, every: float
 class TopicReader:
     """Reads whole topics without a group: each partition from its beginning (or an instant), then new records.
 
-    With `after`, an offset by partition, each of these is read from there: what came before was read already.
+    With `after`, an offset by partition, each of these is read from there: what came before was read already. With
+    `number`, only that partition of each topic is read.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class TopicReader:
         *,
         since: datetime | None = None,
         after: Mapping[Partition, int] | None = None,
+        number: int | None = None,
     ) -> None:
         self._consumer = Consumer(
             {
@@ -138,7 +140,7 @@ class TopicReader:
             }
         )
         known = after or {}
-        places = [(topic, number) for topic in topics for number in self._partitions(topic)]
+        places = [(topic, each) for topic in topics for each in self._partitions(topic) if number in (None, each)]
         partitions = [TopicPartition(*place, known.get(place, OFFSET_BEGINNING)) for place in places]
         if since is not None:
             asked, at = partitions, int(since.timestamp() * 1000)
