@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,13 +19,15 @@ from typer.testing import CliRunner
 
 from demo.__main__ import app as demo_app
 from tests.support.events import job
+from tests.support.fleets import decision
 from tests.support.history import write_history
 from tests.support.sample_events import sample_events
-from tidegate.cli import app
+from tidegate.cli import app, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
 from tidegate.engine import decide
+from tidegate.events.decision import Status
 from tidegate.events.job import ManualScale, Mode, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
@@ -393,3 +396,37 @@ def test_what_cannot_be_written_does_not_cost_the_results(tmp_path: Path) -> Non
         assert ran.exit_code == 2
         assert told in ran.stdout
         assert "Is a directory" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], ["shop-eu", "shop-us", "rates", "workshop"]),
+        (["shop"], ["shop-eu", "shop-us", "workshop"]),
+        (["shop-*"], ["shop-eu", "shop-us"]),
+        (["shop-?u", "rates"], ["shop-eu", "rates"]),
+        (["--status", "late"], ["shop-us", "rates"]),
+        (["shop*", "--status", "late", "--status", "FINE"], ["shop-eu", "shop-us"]),
+        (["nobody"], []),
+    ],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_jobs_are_found_by_name_and_status(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], shown: list[str], *, as_json: bool
+) -> None:
+    """With a thousand jobs, a table of all is read by nobody."""
+    specs = {name: job(name) for name in ("shop-eu", "shop-us", "rates", "workshop")}
+    status = {"shop-eu": Status.FINE, "shop-us": Status.LATE, "rates": Status.LATE}
+    newest = {
+        name: decision(specs[name], datetime.now(UTC)).model_copy(update={"status": of}) for name, of in status.items()
+    }
+    monkeypatch.setattr(why, "current_specs", lambda _: specs)
+    monkeypatch.setattr(why, "_newest_of_all", lambda _, wanted: ({n: newest[n] for n in wanted if n in newest}, None))
+    more = ["--json"] if as_json else []
+    ran = CliRunner().invoke(app, ["jobs", *words, *more, "-b", "kafka:9092"], env={"COLUMNS": "300"})
+    assert ran.exit_code == 0, ran.output
+    if as_json:
+        assert [json.loads(line)["job_id"] for line in ran.stdout.splitlines()] == shown
+    else:
+        assert [name for name in specs if name in ran.stdout.split()] == shown
+        assert shown or "none of 4 jobs fits" in ran.stdout

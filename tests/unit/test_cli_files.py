@@ -70,6 +70,22 @@ def test_doctor_asks_a_silent_file_system_once() -> None:
     assert (other.verdict, other.found) == ("fail", "hdfs://gone/b: not looked for; see event_log_dir of rates")
 
 
+def test_doctor_sums_up_by_file_system() -> None:
+    """A line for each of hundreds of jobs hides the one that something is wrong with."""
+    with fake_webhdfs() as hdfs:
+        for number in range(5):
+            hdfs.put(f"/events/{number}/.made", b"")
+        silent = {"url": "http://127.0.0.1:1", "timeout_seconds": 0.2}
+        files = Files({"hdfs://gone": silent, "hdfs://nn": {"url": hdfs.url}})
+        specs = {f"{number}": _spec(f"hdfs://gone/{number}", f"hdfs://nn/events/{number}") for number in range(6)}
+        logs, unreachable, left, missing = files_of_jobs(specs, files)
+    assert (logs.verdict, logs.what, logs.found) == ("ok", "event_log_dir of 5 jobs", "hdfs://nn")
+    assert "127.0.0.1:1" in unreachable.found
+    assert (missing.verdict, "events/5" in missing.remedy) == ("fail", True)
+    assert left.what == "checkpoint_location of 5 jobs"
+    assert left.found == "hdfs://gone: not looked for; see checkpoint_location of rates"
+
+
 def test_apply_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     """A location that nobody could read is named with what to set; others are not."""
     show_unreadable(_spec("hdfs:///ck", "/events"), Files())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,7 +53,8 @@ RECENT = timedelta(minutes=1)
 _ASKED_AT_ONCE = 16
 """How many masters are asked at once."""
 _NAMED = 3
-"""How many jobs of one master a line names."""
+"""How many jobs of one master or file system are named."""
+NOT_LOOKED_FOR = ": not looked for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +283,28 @@ def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:
 def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Finding]:
     """Look for the event logs, and ask for the checkpoints, of jobs whose files are not on the services' machines.
 
-    Each question to a file system that does not answer lasts as long as its time limit, so it is asked once.
+    Each question to a file system that does not answer lasts as long as its time limit, so it is asked once. What is
+    well, or was not looked for, is one line for many jobs of a file system.
     """
+    found = list(_files_of_each(specs, files))
+
+    def is_common(finding: Finding) -> bool:
+        return finding.verdict == "ok" or NOT_LOOKED_FOR in finding.found
+
+    alike = Counter((name, root, finding.verdict) for name, root, finding in found if is_common(finding))
+    told = set[tuple[str, str, str]]()
+    for name, root, finding in found:
+        kind = name, root, finding.verdict
+        if not is_common(finding) or alike[kind] <= _NAMED:
+            yield finding
+        elif kind not in told:
+            told.add(kind)
+            _, what, why = finding.found.partition(NOT_LOOKED_FOR)
+            yield replace(finding, what=f"{name} of {alike[kind]} jobs", found=f"{root}{what}{why}")
+
+
+def _files_of_each(specs: Mapping[str, JobSpec], files: Files) -> Iterator[tuple[str, str, Finding]]:
+    """Yield the findings on each job, with the name of the field and the file system."""
     advice = "docs/how-to/no-shared-directory.md"
     silent: dict[str, str] = {}
     for spec in specs.values():
@@ -290,22 +312,23 @@ def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Findin
         for name, location in (("event_log_dir", app.event_log_dir), ("checkpoint_location", app.checkpoint_location)):
             what, root = f"{name} of {spec.job_id}", "/".join(location.split("/")[:3])
             if root in silent:
-                yield Finding("fail", what, f"{location}: not looked for; see {silent[root]}", advice)
+                yield name, root, Finding("fail", what, f"{location}{NOT_LOOKED_FOR}; see {silent[root]}", advice)
                 continue
             try:
                 if files.near(location):
                     continue
                 place = files.remote(location)
                 place.stat()
-                yield Finding("ok", what, location)
+                yield name, root, Finding("ok", what, location)
             except FileNotFoundError as error:
                 # Spark makes the folder of a checkpoint, but none for logs
                 if name == "event_log_dir" and place.has_folders:
-                    yield Finding("fail", what, str(error), f"make the folder: hdfs dfs -mkdir -p {location}")
+                    remedy = f"make the folder: hdfs dfs -mkdir -p {location}"
+                    yield name, root, Finding("fail", what, str(error), remedy)
             except OSError as error:
                 if not isinstance(error, PermissionError):
                     silent[root] = what
-                yield Finding("fail", what, str(error), advice)
+                yield name, root, Finding("fail", what, str(error), advice)
 
 
 def spark_finding(what: str, version: str, where: str) -> Finding:

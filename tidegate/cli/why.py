@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from rich.text import Text
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip
-from tidegate.events.decision import Decision
+from tidegate.events.decision import Decision, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
@@ -117,27 +118,45 @@ def _changes(settings: ClientSettings, decision: Decision) -> list[NearestChange
         raise Problem(str(error), "ask without --change, or about a newer decision") from None
 
 
-def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> None:
-    """Show all jobs and their last decisions.
+def jobs(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Parts of names, or patterns like 'shop-*'.", show_default="all"),
+    ] = None,
+    status: Annotated[
+        list[Status] | None,
+        typer.Option("--status", case_sensitive=False, help="Only jobs with this status. May be given several times."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap_servers: Bootstrap = None,
+    topic_prefix: Prefix = None,
+) -> None:
+    """Show jobs and their last decisions: all, or those that fit a name and a status.
 
     The column `delay` is the age of the oldest record that is not committed, with `>` if it is at least that old. The
     column `why` explains the last decision.
     docs/policies/reasons.md explains the statuses.
 
-    Example:  tidegate jobs
+    Example:  tidegate jobs 'shop-*' --status late
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    specs = current_specs(settings)
+    known = current_specs(settings)
+    specs = [spec for spec in known.values() if not names or any(_fits(name, spec.job_id) for name in names)]
+    newest, since = dict[str, Decision](), None
+    if specs and (status or not as_json):
+        newest, since = _newest_of_all(settings, {spec.job_id: spec.interval_seconds for spec in specs})
+    if status:
+        specs = [spec for spec in specs if spec.job_id in newest and newest[spec.job_id].status in status]
     if as_json:
-        for spec in specs.values():
+        for spec in specs:
             typer.echo(value_of(spec).decode())
         return
     if not specs:
-        stdout().print("no jobs; add one with `tidegate apply job.yaml`")
+        more = f"none of {len(known)} jobs fits" if known else "no jobs; add one with `tidegate apply job.yaml`"
+        stdout().print(more)
         return
-    newest, since = _newest_of_all(settings, {spec.job_id: spec.interval_seconds for spec in specs.values()})
     rows: list[list[object]] = []
-    for spec in specs.values():
+    for spec in specs:
         decision = newest.get(spec.job_id)
         mode = spec.scaling.mode.value if spec.running else "stopped"
         if decision is None:
@@ -160,6 +179,12 @@ def jobs(as_json: AsJson = False, bootstrap_servers: Bootstrap = None, topic_pre
         )
     columns = ["job", "mode", "policy", "slots", "status", "lag records", "delay", "decided", "why"]
     stdout().print(table("", columns, rows, right=["slots", "lag records", "delay"]))
+
+
+def _fits(name: str, job_id: str) -> bool:
+    """Return whether a job's id fits a pattern, or has a name without wildcards in it, as `tidegate top` finds it."""
+    pattern = name if set(name) & set("*?[") else f"*{name}*"
+    return fnmatchcase(job_id, pattern)
 
 
 def _measured(settings: ClientSettings, decision: Decision) -> MetricSnapshot | None:
