@@ -1,4 +1,4 @@
-"""The decider assembled: `build` takes every dependency, `run` creates them from settings and runs until a signal.
+"""The decider assembled: `DeciderApp` takes every dependency, `run` creates them from settings and runs until a signal.
 
     jobs ──thread──> specs ─┐
     snapshots, results ──agent──> Lanes ──> Handler ──> decisions, commands, dead letters, states
@@ -56,83 +56,96 @@ def exit_at_once(why: str, error: BaseException | None = None) -> NoReturn:
     os._exit(os.EX_SOFTWARE)
 
 
-def build(
-    settings: DeciderSettings,
-    *,
-    specs: Specs,
-    reservations: Reservations,
-    clock: Clock,
-    metrics: DeciderMetrics,
-    beat: Callable[[], None] = lambda: None,
-    wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
-) -> faust.App:
-    """Return the Faust app of the decider. `wrap` may put something between the handler and its outbox."""
-    app = new_app(settings)
-    names = consumed_topics(settings)
-    outbox = KafkaOutbox(settings)
-    handler = Handler(
-        specs=specs,
-        reservations=reservations,
-        outbox=wrap(outbox),
-        clock=clock,
-        metrics=metrics,
-        limit=DeadLetterLimit(settings.dead_letter_limit),
-        trace=tracer(settings),
-    )
-    handle = dict(zip(names, (handler.snapshot, handler.result), strict=True))
+class DeciderApp:
+    """The Faust app of the decider: an agent with its lanes, and the upkeep. Whatever fails, the process ends."""
 
-    async def work(event: Any) -> None:
-        message = event.message
-        try:
-            await outbox.states.ready()
-            await handle[message.topic](
-                ConsumedRecord(
-                    message.topic,
-                    message.partition,
-                    message.offset,
-                    message.key,
-                    message.value,
-                    headers_of(message.headers),
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
-            exit_at_once(f"cannot handle {message.topic}/{message.partition} offset {message.offset}", error)
+    def __init__(
+        self,
+        settings: DeciderSettings,
+        *,
+        specs: Specs,
+        reservations: Reservations,
+        clock: Clock,
+        metrics: DeciderMetrics,
+        beat: Callable[[], None],
+        wrap: Callable[[Outbox], Outbox],
+    ) -> None:
+        """Set up the app. `wrap` may put something between the handler and its outbox."""
+        self._settings, self._specs, self._reservations = settings, specs, reservations
+        self._clock, self._metrics, self._beat = clock, metrics, beat
+        outbox = KafkaOutbox(settings)
+        self._states = outbox.states
+        self._handler = Handler(
+            specs=specs,
+            reservations=reservations,
+            outbox=wrap(outbox),
+            clock=clock,
+            metrics=metrics,
+            limit=DeadLetterLimit(settings.dead_letter_limit),
+            trace=tracer(settings),
+        )
+        names = consumed_topics(settings)
+        self._handle = dict(zip(names, (self._handler.snapshot, self._handler.result), strict=True))
+        self.app = new_app(settings)
+        self.app.agent(self.app.topic(*names, **RAW), name="decider", concurrency=1)(self._decide)
+        self.app.on_partitions_assigned.connect(self._assigned, weak=False)
+        self.app.on_partitions_revoked.connect(self._revoked, weak=False)
+        self.app.task(self._maintain)
 
-    @app.agent(app.topic(*names, **RAW), name="decider", concurrency=1)  # type: ignore[untyped-decorator]
-    async def decide(stream: Any) -> None:
+    async def _decide(self, stream: Any) -> None:
+        """Pass each record to the lane of its partition."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                lanes = Lanes(tasks, work, may_start=partial(still_assigned, app), drop=partial(drop, app))
+                may_start, drops = partial(still_assigned, self.app), partial(drop, self.app)
+                lanes = Lanes(tasks, self._work, may_start=may_start, drop=drops)
                 async for event in stream.noack().events():
                     await lanes.put(event.message.partition, event)
         except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
             # Faust would restart it after the records that were in the lanes.
             exit_at_once("the agent failed", error)
 
-    async def revoked(*_: Any, **__: Any) -> None:
-        outbox.states.forget()
-        metrics.jobs.follow((), clock.now())
+    async def _work(self, event: Any) -> None:
+        """Handle a record once the states are known."""
+        m = event.message
+        try:
+            await self._states.ready()
+            record = ConsumedRecord(m.topic, m.partition, m.offset, m.key, m.value, headers_of(m.headers))
+            await self._handle[m.topic](record)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
+            exit_at_once(f"cannot handle {m.topic}/{m.partition} offset {m.offset}", error)
 
-    async def assigned(_app: faust.App, assigned: Any, **_: Any) -> None:
-        outbox.states.owned = frozenset(p.partition for p in assigned if p.topic in names)
+    async def _assigned(self, _app: faust.App, assigned: Any, **_: Any) -> None:
+        self._states.owned = frozenset(p.partition for p in assigned if p.topic in self._handle)
 
-    app.on_partitions_assigned.connect(assigned, weak=False)
-    app.on_partitions_revoked.connect(revoked, weak=False)
+    async def _revoked(self, *_: Any, **__: Any) -> None:
+        self._states.forget()
+        self._metrics.jobs.follow((), self._clock.now())
 
-    @app.task  # type: ignore[untyped-decorator]
-    async def maintain() -> None:
+    async def _maintain(self) -> None:
         """Every second: signal health, forget removed jobs, refresh the cached views, and rebuild what Redis lost."""
         try:
             while True:
-                beat()
-                metrics.jobs.follow(specs, clock.now())
-                await handler.forget_removed()
-                await rebuild_reservations(settings, specs, reservations, clock, metrics, beat)
+                self._beat()
+                self._metrics.jobs.follow(self._specs, self._clock.now())
+                await self._handler.forget_removed()
+                await self.rebuild_reservations()
                 await asyncio.sleep(1.0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the process ends
             exit_at_once("the upkeep failed", error)
 
-    return app
+    async def rebuild_reservations(self) -> None:
+        """Rebuild the reservations from the topics if Redis lost them, or leave them alone if those cannot be read."""
+        if await self._reservations.refresh() is not RedisView.REBUILDING:
+            return
+        try:
+            holds = await asyncio.to_thread(read_holds, self._settings, self._specs, self._clock.now(), self._beat)
+        except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
+            log.warning("cannot read the topics to rebuild redis: %s", said(error))
+            return
+        if await self._reservations.restore(holds):
+            await self._reservations.refresh()
+            self._metrics.rebuilds.inc()
+            log.info("redis rebuilt from the topics: %d holds", len(holds))
 
 
 def consumed_topics(settings: DeciderSettings) -> list[str]:
@@ -145,28 +158,6 @@ def headers_of(found: Any) -> tuple[tuple[str, bytes | None], ...]:
     if not found:
         return ()
     return tuple(found.items() if hasattr(found, "items") else found)
-
-
-async def rebuild_reservations(
-    settings: DeciderSettings,
-    specs: Specs,
-    reservations: Reservations,
-    clock: Clock,
-    metrics: DeciderMetrics,
-    beat: Callable[[], None],
-) -> None:
-    """Rebuild the reservations from the topics if Redis lost them; leave them alone if the topics cannot be read."""
-    if await reservations.refresh() is not RedisView.REBUILDING:
-        return
-    try:
-        holds = await asyncio.to_thread(read_holds, settings, specs, clock.now(), beat)
-    except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
-        log.warning("cannot read the topics to rebuild redis: %s", said(error))
-        return
-    if await reservations.restore(holds):
-        await reservations.refresh()
-        metrics.rebuilds.inc()
-        log.info("redis rebuilt from the topics: %d holds", len(holds))
 
 
 def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox) -> NoReturn:
@@ -196,16 +187,16 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     )
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    # Before the first snapshot, so that the very first decision finds Redis ready.
-    loop.run_until_complete(rebuild_reservations(settings, specs, reservations, clock, metrics, health.beat))
-    app = build(
+    decider = DeciderApp(
         settings, specs=specs, reservations=reservations, clock=clock, metrics=metrics, beat=health.beat, wrap=wrap
     )
+    # Before the first snapshot, so that the very first decision finds Redis ready.
+    loop.run_until_complete(decider.rebuild_reservations())
     # Until the first assignment the watchdog watches all partitions, so that a start that hangs ends as well. Faust's
     # signal reports the assignment; reading `app.consumer` in the watchdog's thread would create the consumer there.
     own = frozenset((name, p) for name in consumed_topics(settings) for p in range(partitions))
 
-    @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
+    @decider.app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
     async def partitions_assigned(_app: faust.App, assigned: Any, **_: Any) -> None:
         nonlocal own
         own = frozenset((p.topic, p.partition) for p in assigned if p.topic in consumed_topics(settings))
@@ -217,7 +208,7 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         on_stall=exit_at_once,
         on_lag=metrics.lag_records.set,
     ).start()
-    worker = faust.Worker(app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
+    worker = faust.Worker(decider.app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None
     worker.execute_from_commandline()
     raise SystemExit(0)  # never reached; Faust's signature does not say so
