@@ -108,6 +108,10 @@ class AuditResult:
         return not self.with_status(CheckStatus.FAILED)
 
 
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is done next, how many steps are done, and how many there are."""
+
+
 def audit(
     spark: SparkSession,
     records: AuditRecords,
@@ -116,7 +120,7 @@ def audit(
     redis: RedisContents | None = None,
     job: str | None = None,
     checks: Sequence[AuditCheck] | None = None,
-    on_progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None,
+    on_progress: OnProgress = lambda _what, _done, _total: None,
 ) -> AuditResult:
     """Run the checks over records; return what they found.
 
@@ -127,7 +131,7 @@ def audit(
         redis: what is in Redis, read before the records.
         job: only this job's events; the places of all records are checked all the same.
         checks: which checks; all by default.
-        on_progress: called with what is done next, how many steps are done, and how many there are.
+        on_progress: see `OnProgress`.
 
     Raises:
         CannotAudit: there are no records, or none of the job, or Spark cannot read them, or is older than 4.0.
@@ -146,8 +150,9 @@ def audit(
     before = {name: spark.conf.get(name) for name in SETTINGS}
     try:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        given = _prepare(spark, records, event_logs, redis, job, on_progress, len(wanted))
-        outcomes = _run_all(spark, wanted, event_logs, redis, on_progress)
+        running = _Audit(spark, wanted, event_logs, redis, on_progress)
+        given = running.prepare(records, job)
+        outcomes = running.outcomes()
         found = {name.job for outcome in outcomes for name in outcome.named if name.provable and name.job}
         jobs = histories(spark, first=found)
         counts = {row[0]: row[1] for row in spark.sql("SELECT topic, records FROM kept ORDER BY topic").collect()}
@@ -192,77 +197,75 @@ SETTINGS = (
 """What an audit sets in its session, and sets back."""
 
 
-def _prepare(
-    spark: SparkSession,
-    records: AuditRecords,
-    event_logs: Place | None,
-    redis: RedisContents | None,
-    job: str | None,
-    on_progress: Callable[[str, int, int], None],
-    checks: int,
-) -> tuple[str, ...]:
-    """Create the tables; return what was given besides the records."""
-    total = STEPS + checks
-    on_progress("reading the records", 0, total)
-    count = records.frame.count()
-    if not count:
-        raise CannotAudit(f"{records.name}: there are no records to audit")
-    cores = spark.sparkContext.defaultParallelism
-    partitions = min(PARTITIONS_PER_CORE * cores, max(cores, count // RECORDS_PER_PARTITION))
-    spark.conf.set("spark.sql.shuffle.partitions", partitions)
-    # On a short history, compiling each query and planning it again takes longer than running it.
-    is_long = count > FEW_RECORDS
-    spark.conf.set("spark.sql.codegen.wholeStage", is_long)
-    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_long else "NO_CODEGEN")
-    spark.conf.set("spark.sql.adaptive.enabled", is_long)
-    create_views(spark, records, facts.unreadable(spark, records.frame), job)
-    if job is not None and all(spark.table(view).isEmpty() for view in EVENTS):
-        raise CannotAudit(f"{records.name}: there are no events of job {job!r} to audit")
-    facts.create_specs(spark, job)
-    facts.create_files(spark, records)
-    given = []
-    on_progress("recomputing every decision", 1, total)
-    facts.create_recomputed(spark, records.frame, job)
-    on_progress("cutting snapshots from event logs", 2, total)
-    if event_logs is not None:
-        facts.create_cuts(spark, records.frame, logged_runs(event_logs), job)
-        given.append(f"event logs in {event_logs}")
-    on_progress("comparing Redis", 3, total)
-    if redis is not None:
-        create_ledger(spark, redis, job)
-        given.append("Redis")
-    return tuple(given)
+class _Audit:
+    """An audit that is running: what it was given, and how far it is."""
 
+    def __init__(
+        self,
+        spark: SparkSession,
+        checks: Sequence[AuditCheck],
+        event_logs: Place | None,
+        redis: RedisContents | None,
+        on_progress: OnProgress,
+    ) -> None:
+        self.spark, self.checks, self.event_logs, self.redis = spark, checks, event_logs, redis
+        self._on_progress = on_progress
 
-def _run_all(
-    spark: SparkSession,
-    checks: Sequence[AuditCheck],
-    event_logs: Place | None,
-    redis: RedisContents | None,
-    on_progress: Callable[[str, int, int], None],
-) -> list[CheckOutcome]:
-    """Run the checks, a few at a time: while one is planned, others are computed."""
-    done = STEPS
-    outcomes: dict[AuditCheck, CheckOutcome] = {}
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check") as pool:
-        running = {pool.submit(_run, spark, check, _missing(check, event_logs, redis)): check for check in checks}
-        try:
-            for future in as_completed(running):
-                outcomes[running[future]] = future.result()
-                done += 1
-                on_progress(running[future].title, done, STEPS + len(checks))
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [outcomes[check] for check in checks]
+    def _tell(self, what: str, done: int) -> None:
+        self._on_progress(what, done, STEPS + len(self.checks))
 
+    def prepare(self, records: AuditRecords, job: str | None) -> tuple[str, ...]:
+        """Create the tables; return what was given besides the records."""
+        self._tell("reading the records", 0)
+        count = records.frame.count()
+        if not count:
+            raise CannotAudit(f"{records.name}: there are no records to audit")
+        cores = self.spark.sparkContext.defaultParallelism
+        partitions = min(PARTITIONS_PER_CORE * cores, max(cores, count // RECORDS_PER_PARTITION))
+        self.spark.conf.set("spark.sql.shuffle.partitions", partitions)
+        # On a short history, compiling each query and planning it again takes longer than running it.
+        is_long = count > FEW_RECORDS
+        self.spark.conf.set("spark.sql.codegen.wholeStage", is_long)
+        self.spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_long else "NO_CODEGEN")
+        self.spark.conf.set("spark.sql.adaptive.enabled", is_long)
+        create_views(self.spark, records, facts.unreadable(self.spark, records.frame), job)
+        if job is not None and all(self.spark.table(view).isEmpty() for view in EVENTS):
+            raise CannotAudit(f"{records.name}: there are no events of job {job!r} to audit")
+        facts.create_specs(self.spark, job)
+        facts.create_files(self.spark, records)
+        given = []
+        self._tell("recomputing every decision", 1)
+        facts.create_recomputed(self.spark, records.frame, job)
+        self._tell("cutting snapshots from event logs", 2)
+        if self.event_logs is not None:
+            facts.create_cuts(self.spark, records.frame, logged_runs(self.event_logs), job)
+            given.append(f"event logs in {self.event_logs}")
+        self._tell("comparing Redis", 3)
+        if self.redis is not None:
+            create_ledger(self.spark, self.redis, job)
+            given.append("Redis")
+        return tuple(given)
 
-def _missing(check: AuditCheck, event_logs: Place | None, redis: RedisContents | None) -> str | None:
-    """Return why a check cannot run, or None."""
-    if check.needs is Need.EVENT_LOGS and event_logs is None:
-        return "no event logs were given (--event-logs DIR)"
-    if check.needs is Need.REDIS and redis is None:
-        return "no Redis was given (--redis URL)"
-    return None
+    def outcomes(self) -> list[CheckOutcome]:
+        """Run the checks, a few at a time: while one is planned, others are computed."""
+        found: dict[AuditCheck, CheckOutcome] = {}
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check") as pool:
+            running = {pool.submit(_run, self.spark, check, self._missing(check)): check for check in self.checks}
+            try:
+                for done, future in enumerate(as_completed(running), STEPS + 1):
+                    found[running[future]] = future.result()
+                    self._tell(running[future].title, done)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return [found[check] for check in self.checks]
+
+    def _missing(self, check: AuditCheck) -> str | None:
+        """Return why a check cannot run, or None."""
+        if check.needs is Need.EVENT_LOGS and self.event_logs is None:
+            return "no event logs were given (--event-logs DIR)"
+        if check.needs is Need.REDIS and self.redis is None:
+            return "no Redis was given (--redis URL)"
+        return None
 
 
 def _run(spark: SparkSession, check: AuditCheck, missing: str | None) -> CheckOutcome:
