@@ -292,7 +292,9 @@ class CapacityModel:
             objective_seconds: lag objective, which says how long the batch may last that capacity is calculated for.
             floor: a rate the present size is known to have kept up with, records/s.
         """
-        self.size, self.overhead, self.record_cost = present.size, present.overhead, present.cost
+        self.size, self.overhead = present.size, present.overhead
+        self.costs = {present.size: present.cost}
+        """c(p) of the sizes asked about, seconds per record."""
         self.scaling, self.limits, self.floor = scaling, limits, floor
         self.batch_seconds = limits.longest_batch(objective_seconds, present.overhead)
         """D."""
@@ -302,9 +304,10 @@ class CapacityModel:
 
     def record_seconds(self, size: int) -> float:
         """Return c(p), seconds per record at a size."""
-        if size == self.size:
-            return self.record_cost
-        return self.record_cost * self.scaling.from_to(self.size, size)
+        cost = self.costs.get(size)
+        if cost is None:
+            cost = self.costs[size] = self.costs[self.size] * self.scaling.from_to(self.size, size)
+        return cost
 
     def capacity(self, size: int) -> float:
         """Return the capacity of a size, records/s."""
@@ -349,9 +352,10 @@ def fit_model(
     """
     if not sizes:
         return None
-    near, scaling = _nearest(sizes, size), fit_scaling(sizes, work_of(shape))
-    cost = near.cost if near.size == size else near.cost * scaling.from_to(near.size, size)
-    return CapacityModel(near._replace(size=size, cost=cost), scaling, limits, objective_seconds, floor)
+    present, scaling = _nearest(sizes, size), fit_scaling(sizes, work_of(shape))
+    if present.size != size:
+        present = present._replace(size=size, cost=present.cost * scaling.from_to(present.size, size))
+    return CapacityModel(present, scaling, limits, objective_seconds, floor)
 
 
 def fit_scaling(sizes: Sequence[SizeFit], work: Work) -> Scaling:

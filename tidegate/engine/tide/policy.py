@@ -390,10 +390,11 @@ class Tide:
             segments = [(seconds, rate) for (_, seconds), rate in zip(spans, rates, strict=True)]
         scaling, cores = case.spec.scaling, case.spec.application.executor_cores
         sizes = useful_sizes(case.spec.smallest_size, scaling.max_parallelism, model.scaling.work.shape, cores)
-        backlog, variation = Backlog(), 0.0
         if o.catch_up:
             age, running = _age(case, lag, segments[0][1]), case.running_seconds or 0.0
             backlog, variation = Backlog(lag, age, running), memory.variation.coefficient
+        else:
+            backlog, variation = Backlog(), 0.0
         objective = memory.limits.reachable(scaling.lag_objective_seconds, model.overhead)
         reaction = change.delay + WAIT_INTERVALS * case.spec.interval_seconds
         return Rollout(
