@@ -6,16 +6,13 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import pytest
 
 from tests.hdfs.conftest import BLOCK_BYTES, Hdfs
-from tests.support.sides import check_that_a_checkpoint_is_repeated, create_at_once
+from tests.support.sides import Openers, StoresOfBothSides, check_that_a_checkpoint_is_repeated
 from tests.support.wait import wait_until
-from tidegate.launcher.control.remote_folder import SharedPlace
-from tidegate.launcher.control.store import Store, store_at
 from tidegate.launcher.spark.hadoop import HadoopPath, place_of
 from tidegate.remote.files import RemotePath, chunks, names
 from tidegate.sparklog.event_log import ApplicationLog
@@ -72,48 +69,15 @@ def test_both_sides_see_the_same(hdfs: Hdfs, folder: str) -> None:
             place.read_bytes()
 
 
-class TestStore:
-    """The control files of an actuator and of a driver, in one folder."""
+class TestStoresInHdfs(StoresOfBothSides):
+    """Control files in HDFS."""
+
+    view_seconds = 2.0
 
     @pytest.fixture
-    def sides(self, hdfs: Hdfs, folder: str) -> tuple[Store, Store]:
-        """An actuator's store, and a driver's."""
-        return (
-            store_at(folder, "rates", open_folder=hdfs.files().remote),
-            store_at(folder, "rates", open_folder=HadoopPath),
-        )
-
-    def test_each_reads_what_the_other_writes(self, sides: tuple[Store, Store]) -> None:
-        """A name that nobody wrote is absent; the last text wins; what is removed is absent."""
-        for ours, theirs in (sides, sides[::-1]):
-            for text in ("1", "2", "äöü"):
-                ours.write("fence", text)
-                assert theirs.read("fence", newest=True) == text
-                assert wait_until(partial(_reads, theirs, text), 2)
-            assert ours.names() == theirs.names() == ["fence"]
-            theirs.remove(["fence", "stop"])
-            assert ours.read("fence", newest=True) is None
-
-    def test_a_swap_needs_what_was_seen(self, sides: tuple[Store, Store]) -> None:
-        """It writes only if the texts that were seen are still there."""
-        ours, theirs = sides
-        assert ours.swap({"fence": None}, "fence", "1")
-        assert not theirs.swap({"fence": None}, "fence", "x")
-        assert theirs.swap({"fence": "1", "size": None}, "fence", "2")
-        assert not ours.swap({"fence": "1"}, "fence", "x")
-
-    def test_only_one_creates(self, hdfs: Hdfs, folder: str) -> None:
-        """Of many on both sides that create a text at once, one succeeds, and nothing is left over."""
-        openers: list[Callable[[str], SharedPlace]] = [hdfs.files().remote, HadoopPath] * 4
-        stores = [store_at(folder, "rates", open_folder=opener) for opener in openers]
-        for turn in range(5):
-            won = create_at_once(stores, f"turn-{turn}")
-            assert won == [stores[0].read(f"turn-{turn}", newest=True)]
-        assert sorted(names(hdfs.files().remote(folder) / "rates")) == [f"turn-{turn}" for turn in range(5)]
-
-
-def _reads(store: Store, text: str) -> bool:
-    return store.read("fence") == text
+    def openers(self, hdfs: Hdfs) -> Openers:
+        """An actuator opens a folder, and a driver."""
+        return hdfs.files().remote, HadoopPath
 
 
 def test_waits_are_bounded(hdfs: Hdfs, folder: str) -> None:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 
 from tests.s3.conftest import S3Server
-from tests.support.sides import check_that_a_checkpoint_is_repeated, create_at_once
+from tests.support.sides import Openers, StoresOfBothSides, check_that_a_checkpoint_is_repeated
 from tests.support.wait import wait_until
-from tidegate.launcher.control.remote_folder import SharedPlace
-from tidegate.launcher.control.store import Store, store_at
 from tidegate.launcher.spark.hadoop import S3aPath, place_of
 from tidegate.remote.files import Files, names
 
@@ -54,53 +50,15 @@ def test_a_missing_bucket_is_no_empty_folder() -> None:
         assert not isinstance(told.value, FileNotFoundError)
 
 
-class TestStore:
-    """The control files of an actuator and of a driver, in one folder."""
+class TestStoresOnS3(StoresOfBothSides):
+    """Control files on S3."""
+
+    view_seconds = 4.0
 
     @pytest.fixture
-    def sides(self, folder: str) -> tuple[Store, Store]:
-        """An actuator's store, and a driver's."""
-        return (
-            store_at(folder, "rates", open_folder=Files().remote),
-            store_at(folder, "rates", open_folder=S3aPath),
-        )
-
-    def test_each_reads_what_the_other_writes(self, sides: tuple[Store, Store]) -> None:
-        """A name that nobody wrote is absent; the last text wins; what is removed is absent."""
-        for ours, theirs in (sides, sides[::-1]):
-            assert theirs.read("fence") is None
-            for text in ("1", "2", "äöü"):
-                ours.write("fence", text)
-                assert theirs.read("fence", newest=True) == text
-                assert wait_until(partial(_reads, theirs, text), 4)
-            assert ours.names() == theirs.names() == ["fence"]
-            theirs.remove(["fence", "stop"])
-            assert ours.read("fence", newest=True) is None
-            assert wait_until(partial(_reads, ours, None), 4)
-
-    def test_a_swap_needs_what_was_seen(self, sides: tuple[Store, Store]) -> None:
-        """It writes only if the texts that were seen are still there: the server compares the ETag."""
-        ours, theirs = sides
-        assert ours.swap({"fence": None}, "fence", "1")
-        assert not theirs.swap({"fence": None}, "fence", "x")
-        assert theirs.swap({"fence": "1", "size": None}, "fence", "2")
-        assert not ours.swap({"fence": "1"}, "fence", "x")
-        assert ours.swap({"fence": "2"}, "fence", "3")
-        assert theirs.read("fence", newest=True) == "3"
-
-    def test_only_one_creates(self, folder: str) -> None:
-        """Of many on both sides that create a text at once, one succeeds: a turn in a handover is taken once."""
-        openers: list[Callable[[str], SharedPlace]] = [Files().remote, S3aPath]
-        stores = [store_at(folder, "rates", open_folder=opener) for opener in openers * 4]
-        for store in stores:
-            store.names()  # the first look opens the client
-        for turn in range(10):
-            won = create_at_once(stores, f"turn-{turn}")
-            assert won == [stores[0].read(f"turn-{turn}", newest=True)]
-
-
-def _reads(store: Store, text: str | None) -> bool:
-    return store.read("fence") == text
+    def openers(self) -> Openers:
+        """An actuator opens a folder, and a driver."""
+        return Files().remote, S3aPath
 
 
 def test_waits_are_bounded(s3: S3Server, folder: str) -> None:
