@@ -188,6 +188,23 @@ def test_a_query_that_still_starts_is_asked_once_it_has(monkeypatch: pytest.Monk
     assert engine.now > 1.0
 
 
+class AsyncEngine(Engine):
+    """Of a query with the option `asyncProgressTrackingEnabled`: a MicroBatchExecution of another name."""
+
+    def getClass(self) -> Any:
+        of = super().getClass()
+        name = "AsyncProgressTrackingMicroBatchExecution"
+        return types.SimpleNamespace(getSimpleName=lambda: name, getClassLoader=of.getClassLoader)
+
+
+def test_a_query_that_tracks_its_progress_asynchronously_has_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends at a boundary as any other: its loop, its states and its lock are the same."""
+    engine = AsyncEngine(5.0)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    assert stop_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
+    assert engine.stopped_at == pytest.approx(5.0, abs=0.2)
+
+
 class ContinuousEngine(Engine):
     """A ContinuousExecution, which has no batches and none of their locks."""
 

@@ -54,8 +54,11 @@ def execution_of(query: Any) -> Any:
 
 
 def runs_micro_batches(engine: Any) -> bool:
-    """Whether a query runs one batch after the other; one with a continuous trigger does not."""
-    return bool(engine.getClass().getSimpleName() == "MicroBatchExecution")
+    """Whether a query runs one batch after the other; one with a continuous trigger does not.
+
+    One that tracks its progress asynchronously has an engine of its own, which inherits all that this package looks at.
+    """
+    return bool(engine.getClass().getSimpleName().endswith("MicroBatchExecution"))
 
 
 class EngineThread:
