@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import model_validator
 
@@ -151,11 +151,15 @@ def received(
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:
     """Raise `Unreachable` if no broker answers in `REACH_SECONDS`, `NoSuchTopic` if it has no such topic."""
     _check_ports(settings.bootstrap_servers)
-    admin = AdminClient(settings.kafka())
+    told: list[KafkaError] = []
+    admin = AdminClient({**settings.kafka(), "error_cb": told.append})
     try:
         found = admin.list_topics(timeout=REACH_SECONDS)
     except KafkaException as error:
-        raise Unreachable(f"no Kafka broker answers at {settings.bootstrap_servers} ({said(error)})") from None
+        admin.poll(0)  # only now librdkafka tells what went wrong before
+        refused = (each.str() for each in told if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001
+        why = next(refused, said(error))
+        raise Unreachable(f"no Kafka broker answers at {settings.bootstrap_servers} ({why})") from None
     if topic is not None and topic not in found.topics:
         raise NoSuchTopic(f"the broker at {settings.bootstrap_servers} has no topic {topic}")
 

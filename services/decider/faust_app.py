@@ -16,6 +16,7 @@ import faust
 from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
+from services.decider.sessions import replace_connections_in_time
 from services.decider.settings import DeciderSettings
 from services.decider.tokens import Tokens
 from tidegate.runtime.topics import TopicsDoNotFit, create_topics, in_sync, partition_counts, pipeline_partitions
@@ -57,6 +58,7 @@ def new_app(settings: DeciderSettings) -> faust.App:
         worker_redirect_stdouts=False,
     )
     app.transport.Consumer = RewindingConsumer
+    replace_connections_in_time()
     weakref.finalize(app, folder.cleanup)  # at the end of the process at the latest
     return app
 

@@ -1,4 +1,4 @@
-"""Everything that connects to Kafka, on a real broker that asks for a client certificate or a password."""
+"""Everything that connects to Kafka, on a real broker that asks for a client certificate, a password or a token."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from services.collector.offsets import KafkaOffsets
-from tests.support.decider import DeciderProcess, Flow, overloaded_now
+from tests.support.decider import DeciderProcess, Flow, overloaded_now, wait_for
 from tests.support.events import job, with_application
 from tests.support.secured_kafka import KEY_PASSWORD, SecuredKafka, secured_kafka
+from tests.support.token_endpoint import SECRET
+from tidegate import client
 from tidegate.cli import app
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.runtime.settings import KafkaConnection
+from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics
 
 pytestmark = pytest.mark.timeout(180)
 
 ROOT = Path(__file__).resolve().parents[2]
-WAYS = ("certificate", "PLAIN", "SCRAM-SHA-512")
+WAYS = ("certificate", "PLAIN", "SCRAM-SHA-512", "OAUTHBEARER")
+
+WRONG_SECRET = {"sasl_oauthbearer_client_secret": SecretStr("not the secret")}
+WRONG_PASSWORD = {"sasl_password": SecretStr("not the secret")}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 @pytest.fixture(params=WAYS)
 def connection(request: pytest.FixtureRequest, secured: SecuredKafka) -> KafkaConnection:
     """Each way to connect."""
-    return secured.by_certificate() if request.param == "certificate" else secured.by_password(request.param)
+    return connection_by(request.param, secured)
+
+
+def connection_by(way: str, broker: SecuredKafka) -> KafkaConnection:
+    """Return how a client connects in one of the ways."""
+    if way == "certificate":
+        return broker.by_certificate()
+    return broker.by_token() if way == "OAUTHBEARER" else broker.by_password(way)
 
 
 def settings_of(connection: KafkaConnection) -> dict[str, str]:
@@ -92,13 +104,14 @@ def test_end_offsets_are_read(connection: KafkaConnection) -> None:
     assert KafkaOffsets(connection, 10.0).end_offsets([topic]) == {topic: (1,)}
 
 
+@pytest.mark.parametrize("way", ["certificate", "OAUTHBEARER"])
 def test_the_collector_measures_jobs_on_another_kafka_cluster(
-    secured: SecuredKafka, kafka: str, redis_url: str, tmp_path: Path
+    way: str, secured: SecuredKafka, kafka: str, redis_url: str, tmp_path: Path
 ) -> None:
     """Both clusters have a topic of that name, with one record here and none there; each job gets its own offsets."""
     flow = Flow(f"apart-{uuid.uuid4().hex[:8]}", kafka, redis_url)
     topic = f"orders-{uuid.uuid4().hex[:8]}"
-    there = secured.by_certificate()
+    there = connection_by(way, secured)
     create_topics(AdminClient(flow.settings.kafka()), [NewTopic(topic, 2, 1)])
     filled(there, topic)
     at_home = with_application(job("home").model_copy(update={"sources": (topic,)}), event_log_dir=str(tmp_path))
@@ -120,7 +133,7 @@ def test_the_collector_measures_jobs_on_another_kafka_cluster(
         os.killpg(collector.pid, signal.SIGTERM)
         assert collector.wait(20) == 0
         flow.close()
-    assert KEY_PASSWORD not in (tmp_path / "collector.log").read_text()
+    assert not any(secret in (tmp_path / "collector.log").read_text() for secret in (KEY_PASSWORD, SECRET))
 
 
 @pytest.mark.parametrize("missing", ["ssl_certificate_file", "ssl_ca_file"])
@@ -133,3 +146,54 @@ def test_without_its_certificate_or_authority_a_client_gets_no_answer(secured: S
     with pytest.raises(KafkaException):
         KafkaOffsets(lacking, 2.0).end_offsets(["orders"])
     assert time.monotonic() - began < 20
+
+
+def test_tokens_are_renewed_while_a_decider_runs(secured: SecuredKafka, redis_url: str, tmp_path: Path) -> None:
+    """The broker ends every session with its token, here after 10 s; a decider decides on, and its log has no error.
+
+    librdkafka shows a new token on its open connections. Faust's consumer replaces them in time.
+    """
+    flow = Flow(f"renewed-{uuid.uuid4().hex[:8]}", secured.by_token(), redis_url)
+    secured.tokens.lifetime_seconds = 10
+    try:
+        flow.send(job("a"), *overloaded_now("a", count=7))
+        with DeciderProcess(flow.settings, tmp_path / "decider.log") as decider:
+            flow.wait_read(Decision, 7, 60)
+            for count in (8, 9):
+                time.sleep(12)
+                flow.send(*overloaded_now("a", count=1))
+                flow.wait_read(Decision, count)
+            assert decider.stop() == 0, decider.text()
+        log = decider.text()
+        assert not any(word in log for word in ("ERROR", "CRITICAL", SECRET)), log
+    finally:
+        secured.tokens.lifetime_seconds = 300
+        flow.close()
+
+
+def test_a_service_logs_why_it_gets_no_token(secured: SecuredKafka, tmp_path: Path) -> None:
+    """With what the token endpoint says, and without the secret."""
+    settings = ServiceSettings(**secured.by_token().model_dump() | WRONG_SECRET)
+    log = tmp_path / "actuator.log"
+    with DeciderProcess(settings, log, args=("-m", "services.actuator")) as service:
+        wait_for("the reason in the log", lambda: "invalid_client" in service.text())
+        service.stop()
+    assert secured.token_url in service.text()
+    assert "not the secret" not in service.text()
+
+
+@pytest.mark.parametrize(
+    ("way", "wrong", "said"),
+    [("OAUTHBEARER", WRONG_SECRET, "invalid_client"), ("PLAIN", WRONG_PASSWORD, "Invalid username or password")],
+)
+def test_a_command_says_why_the_login_failed(
+    way: str, wrong: dict[str, Any], said: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only that no broker answers."""
+    monkeypatch.setattr(client, "REACH_SECONDS", 3.0)
+    for name, text in settings_of(connection_by(way, secured).model_copy(update=wrong)).items():
+        monkeypatch.setenv(f"TIDEGATE_{name.upper()}", text)
+    ran = CliRunner().invoke(app, ["jobs"])
+    assert ran.exit_code != 0
+    assert said in " ".join(ran.output.split())
+    assert "not the secret" not in ran.output

@@ -1,4 +1,4 @@
-"""A broker with encrypted listeners: one that asks for a client certificate, one that asks for a password."""
+"""A broker with encrypted listeners: for client certificates, for passwords, and for OAuth's access tokens."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 from typing_extensions import override
 
+from tests.support.token_endpoint import CLIENT, SCOPE, SECRET, TokenEndpoint
 from tidegate.runtime.settings import KafkaConnection
 from tidegate.stack import down, up
 from tidegate.stack.info import StackInfo
@@ -31,11 +32,15 @@ from tidegate.stack.ports import free_ports
 USER, PASSWORD = "tidegate", 'a "quoted" \\ password'
 KEY_PASSWORD = "of the key"
 
+SESSION_SECONDS = 10
+"""How long OAuth's clients may stay connected before they must show a token again."""
+
 LISTENERS = """\
 listeners=PLAINTEXT://127.0.0.1:{plain},CERTIFICATE://127.0.0.1:{certificate},LOGIN://127.0.0.1:{login},\
-CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plain},CERTIFICATE://127.0.0.1:{certificate},LOGIN://127.0.0.1:{login}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CERTIFICATE:SSL,LOGIN:SASL_SSL,CONTROLLER:PLAINTEXT
+OAUTH://127.0.0.1:{oauth},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},CERTIFICATE://127.0.0.1:{certificate},LOGIN://127.0.0.1:{login},\
+OAUTH://127.0.0.1:{oauth}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CERTIFICATE:SSL,LOGIN:SASL_SSL,OAUTH:SASL_SSL,CONTROLLER:PLAINTEXT
 ssl.keystore.type=PEM
 ssl.keystore.location={folder}/broker.pem
 ssl.truststore.type=PEM
@@ -45,16 +50,28 @@ listener.name.login.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
 listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_{user}="{password}";
 listener.name.login.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.oauth.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.oauth.oauthbearer.sasl.jaas.config=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+listener.name.oauth.oauthbearer.sasl.server.callback.handler.class=\
+org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler
+listener.name.oauth.oauthbearer.connections.max.reauth.ms={session_ms}
+listener.name.oauth.sasl.oauthbearer.jwks.endpoint.url={keys}
+listener.name.oauth.sasl.oauthbearer.clock.skew.seconds=0
 """
 
 
 class SecuredKafka(Kafka):
-    """The embedded broker with two more listeners; the certificates are in its folder."""
+    """The embedded broker with three more listeners; the certificates are in its folder.
 
-    def __init__(self, work_dir: Path) -> None:
+    Its `tokens` are those of a token endpoint, which the broker need not reach.
+    """
+
+    def __init__(self, work_dir: Path, tokens: TokenEndpoint) -> None:
         super().__init__(work_dir)
-        self.certificate_port, self.login_port = free_ports(2)
+        self.certificate_port, self.login_port, self.oauth_port = free_ports(3)
         self.folder = work_dir / "certificates"
+        self.tokens, self.token_url = tokens, ""
 
     @override
     def write_settings(self, info: StackInfo) -> Path:
@@ -64,6 +81,9 @@ class SecuredKafka(Kafka):
             controller=info.ports.kafka_controller,
             certificate=self.certificate_port,
             login=self.login_port,
+            oauth=self.oauth_port,
+            keys=self._keys.as_uri(),
+            session_ms=SESSION_SECONDS * 1000,
             folder=self.folder,
             user=USER,
             # once for the settings file, and once for the quotes in the login configuration
@@ -72,6 +92,15 @@ class SecuredKafka(Kafka):
         with settings.open("a", encoding="utf-8") as file:
             file.write(listeners)  # of a name that is there twice, the last one counts
         return settings
+
+    @property
+    def _keys(self) -> Path:
+        return self.folder / "keys.json"
+
+    @override
+    def _java(self, info: StackInfo) -> list[str]:
+        java, *options = super()._java(info)
+        return [java, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._keys.as_uri()}", *options]
 
     def by_certificate(self) -> KafkaConnection:
         """Return how a client with a certificate of its own connects."""
@@ -95,17 +124,34 @@ class SecuredKafka(Kafka):
             sasl_password=SecretStr(PASSWORD),
         )
 
+    def by_token(self) -> KafkaConnection:
+        """Return how a client with OAuth's client credentials connects."""
+        return KafkaConnection(
+            bootstrap_servers=f"127.0.0.1:{self.oauth_port}",
+            security_protocol="SASL_SSL",
+            ssl_ca_file=self.folder / "ca.pem",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=self.token_url,
+            sasl_oauthbearer_client_id=CLIENT,
+            sasl_oauthbearer_client_secret=SecretStr(SECRET),
+            sasl_oauthbearer_scope=SCOPE,
+            sasl_oauthbearer_extensions="logicalCluster=lkc-1,identityPoolId=pool-1",
+            sasl_oauthbearer_ca_file=self.folder / "ca.pem",
+        )
+
 
 @contextmanager
 def secured_kafka(work_dir: Path) -> Iterator[SecuredKafka]:
-    """Yield a running broker that ends with the block."""
+    """Yield a running broker and its token endpoint, which end with the block."""
     up(work_dir, kafka=False, redis=False, spark=False, tied=True)
     try:
-        broker = SecuredKafka(work_dir)
+        broker = SecuredKafka(work_dir, TokenEndpoint())
         write_certificates(broker.folder)
-        broker.start()
-        _add_user(broker.info.bootstrap_servers)
-        yield broker
+        (broker.folder / "keys.json").write_text(broker.tokens.key_set())
+        with broker.tokens.serve(broker.folder / "broker.pem") as broker.token_url:
+            broker.start()
+            _add_user(broker.info.bootstrap_servers)
+            yield broker
     finally:
         down(work_dir)
 
