@@ -16,11 +16,10 @@ from prometheus_client import CollectorRegistry
 
 from services.collector.delivery import BulkPublisher, DeliveryQueue
 from services.collector.metrics import CollectorMetrics
-from services.collector.pauses import paused
 from services.collector.round import DueJob, GroupAnswers, Remembered, Round, Shared
 from services.collector.schedule import Schedule
 from services.collector.settings import CollectorSettings
-from services.collector.snapshots import other_topics, present_run, snapshot
+from services.collector.snapshots import other_topics, snapshot
 from services.collector.sources import ClusterSource, LogSource, OffsetSource, Sources
 from services.collector.waiting import waited
 from services.collector.worker import WorkerThread
@@ -176,10 +175,8 @@ class Collector:
         if job_id in self._specs:  # it may have been removed during the round
             app_id = made.incarnation or self._remembered[job_id].app_id
             others = other_topics(job.spec, seen.logs, seen.others)
-            at = made.observed_at
-            self._remembered[job_id] = Remembered(
-                app_id, others, waited(seen.waited, at, made.sources), paused(seen.pause, at, present_run(seen))
-            )
+            wait = waited(seen.waited, made.observed_at, made.sources)
+            self._remembered[job_id] = Remembered(app_id, others, wait, seen.pause)
             self.metrics.made(made)
         return made
 

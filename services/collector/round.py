@@ -90,7 +90,7 @@ class GroupAnswers:
             checkpoint=self.checkpoints.get(spec.application.checkpoint_location),
             others=job.remembered.others.difference(spec.sources),
             waited=job.remembered.waited,
-            pause=job.remembered.pause,
+            pause_before=job.remembered.pause,
         )
 
 

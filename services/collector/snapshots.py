@@ -71,7 +71,7 @@ class SourceAnswers:
     """Topics that Kafka was asked about, although the spec does not name them: the job reads them."""
     waited: Waited | None = None
     """What waited at an earlier snapshot."""
-    pause: Pause | None = None
+    pause_before: Pause | None = None
     """The pause that the job made at the previous snapshot."""
 
     @property
@@ -84,16 +84,27 @@ class SourceAnswers:
         """The applications that the cluster calls active, by id."""
         return self.cluster.active if self.cluster is not None else {}
 
+    @property
+    def run(self) -> Reading | None:
+        """The newest run; during a handover the older one as long as it does the work."""
+        for older in self.runs[:-1]:
+            if older.query_active and older.app_id in self.active:
+                return older
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def pause(self) -> Pause | None:
+        """The pause that the job makes now."""
+        return paused(self.pause_before, self.kafka.at, self.run)
+
 
 def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> MetricSnapshot:
     """Return the job's snapshot, which names what is missing."""
     has_cluster = spec.application.cluster_place is not None
-    run = present_run(seen)
+    run, pause = seen.run, seen.pause
     app = _app(spec, seen, run)
     named_only = app is not None and (run is None or run.app_id != app.id)  # active, but without a log so far
-    rests = (now := paused(seen.pause, seen.kafka.at, run)) is not None and now.seconds(
-        seen.kafka.at
-    ) <= silence_seconds
+    rests = pause is not None and pause.seconds(seen.kafka.at) <= silence_seconds
     if has_cluster:
         state = _state_by_cluster(seen, run, app, named_only=named_only, rests=rests)
     else:
@@ -144,14 +155,6 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         missing=tuple(missing),
         warnings=_warnings(spec, seen, figures, sources) or None,
     )
-
-
-def present_run(seen: SourceAnswers) -> Reading | None:
-    """Return the newest run; during a handover the older one as long as it does the work."""
-    for older in seen.runs[:-1]:
-        if older.query_active and older.app_id in seen.active:
-            return older
-    return seen.runs[-1] if seen.runs else None
 
 
 def _app(spec: JobSpec, seen: SourceAnswers, run: Reading | None) -> App | None:

@@ -119,7 +119,7 @@ def made(
         checkpoint=checkpoint,
         others=others,
         waited=before,
-        pause=pause,
+        pause_before=pause,
     )
     return snapshot(of or spec(), seen, SILENCE)
 

@@ -144,13 +144,7 @@ def test_rows_that_are_not_counted_were_zero_to_an_older_tidegate(tmp_path: Path
         metrics.sub(b'"customMetrics":{"rocksdbPutCount":1,', total.sub(b'"numRowsTotal":0', line))
         for line in recorded("standalone")[:-2]
     ]
-    (tmp_path / "log").write_bytes(b"".join(lines))
-    (log,) = logged_runs(tmp_path)
-    run = ApplicationRun()
-    for line in lines:
-        event = parse(line)
-        if event is not None:
-            run.apply(event)
+    log, run = _read_back(tmp_path, lines)
     end = max(batch.started_at for batch in run.reading(ALL_TIME).batches) + timedelta(seconds=5)
     made = run.cut(Interval(end - timedelta(seconds=10), end))
     assert {operator.rows for operator in made.operators} == {None}
@@ -164,13 +158,7 @@ def test_offsets_that_a_real_time_query_does_not_tell_are_proved(tmp_path: Path)
     """Between the ends of its batches they are unknown; a snapshot that tells them is one of an older Tidegate."""
     latest = re.compile(rb'(?<="latestOffset":)"[^}]*}}"')  # batches end after it: the query has read on
     lines = [latest.sub(rb'"{\\"rec\\":{\\"0\\":0}}"', line) for line in recorded("standalone")[:-2]]
-    (tmp_path / "log").write_bytes(b"".join(lines))
-    (log,) = logged_runs(tmp_path)
-    run = ApplicationRun()
-    for line in lines:
-        event = parse(line)
-        if event is not None:
-            run.apply(event)
+    log, run = _read_back(tmp_path, lines)
     end = max(batch.started_at for batch in run.reading(ALL_TIME).batches) + timedelta(seconds=60)
     made = run.cut(Interval(end - timedelta(seconds=10), end))
     assert (made.real_time, made.reads_on) == (True, True)
@@ -179,6 +167,18 @@ def test_offsets_that_a_real_time_query_does_not_tell_are_proved(tmp_path: Path)
         source = SourceOffsets(topic="rec", end_offsets=offsets, committed_offsets=told)
         shot = _shot(log, made, int(end.timestamp())).model_copy(update={"sources": (source,)})
         assert [each for each, _ in _verdicts([shot], log)] == [verdict]
+
+
+def _read_back(folder: Path, lines: list[bytes]) -> tuple[LoggedRun, ApplicationRun]:
+    """Return a run whose log has these lines: as the audit finds it, and as the collector reads it."""
+    (folder / "log").write_bytes(b"".join(lines))
+    (log,) = logged_runs(folder)
+    run = ApplicationRun()
+    for line in lines:
+        event = parse(line)
+        if event is not None:
+            run.apply(event)
+    return log, run
 
 
 def _verdicts(shots: list[MetricSnapshot], log: LoggedRun) -> list[tuple[str, str]]:
