@@ -365,26 +365,28 @@ def test_only_kafka_is_asked_for_the_next_batch_of_a_rehearsal(
     _log(tmp_path / "ck", 0, source)
     asked: list[bool] = []
     monkeypatch.setattr(rehearsal, "checkpoint_of", lambda *_args: str(tmp_path / "ck"))
-    monkeypatch.setattr(rehearsal, "_start", lambda _how, _place, *, one_batch: asked.append(one_batch))
+    monkeypatch.setattr(rehearsal, "_frame", lambda _how: None)
+    monkeypatch.setattr(rehearsal, "_start", lambda _frame, _how, _place, *, one_batch: asked.append(one_batch))
     monkeypatch.setattr(rehearsal, "_wait_for", lambda *_args: 1)
-    streams = types.SimpleNamespace(resetTerminated=lambda: None)
-    how = QueryStart(
-        DataStreamWriter.start, types.SimpleNamespace(_spark=types.SimpleNamespace(streams=streams)), (), {}
-    )
+    how = QueryStart(DataStreamWriter.start, None, (), {})
     assert rehearsal.rehearse(how, tmp_path / "w", lambda: True) == len(one_batch)
     assert asked == one_batch
 
 
 def test_a_rehearsal_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its checkpoint is removed, and the script's wait for any query does not see that it has ended."""
-    monkeypatch.setattr(rehearsal, "checkpoint_of", lambda *_args: None)
-    reset: list[bool] = []
-    streams = types.SimpleNamespace(resetTerminated=lambda: reset.append(True))
-    writer = types.SimpleNamespace(
-        _df=types.SimpleNamespace(), _jwrite=None, _spark=types.SimpleNamespace(streams=streams)
-    )
-    how = QueryStart(DataStreamWriter.start, writer, (), {"outputMode": "append"})
-    with pytest.raises(AttributeError):
-        rehearsal.rehearse(how, tmp_path / "w", lambda: True)
-    assert not (tmp_path / "w").exists()
-    assert reset
+    """Its checkpoint is removed."""
+    place = tmp_path / "w"
+    _log(tmp_path / "ck", 0, {"a": {"0": 9}})
+    monkeypatch.setattr(rehearsal, "checkpoint_of", lambda *_args: str(tmp_path / "ck"))
+    monkeypatch.setattr(rehearsal, "_frame", lambda _how: None)
+    seen: list[bool] = []
+
+    def fail(*_args: Any, **_more: Any) -> None:
+        seen.append((place / "offsets/0").exists())
+        raise RuntimeError("no topic")
+
+    monkeypatch.setattr(rehearsal, "_start", fail)
+    with pytest.raises(RuntimeError, match="no topic"):
+        rehearsal.rehearse(QueryStart(DataStreamWriter.start, None, (), {}), place, lambda: True)
+    assert seen == [True]
+    assert not place.exists()

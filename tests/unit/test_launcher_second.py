@@ -6,6 +6,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -318,8 +319,8 @@ def test_a_permission_that_cannot_be_read_is_looked_for_again(
 def test_rehearsals_without_a_shared_directory_are_in_the_checkpoint_location(script: SecondScript) -> None:
     """All executors see it."""
     script.control.folder = None
-    session = types.SimpleNamespace(conf={SETTING: "/ck"})
-    assert script.preparation._folder(session) == Path("/ck/.tidegate/warm-5-1")
+    how: Any = QueryStart(DataStreamWriter.start, FakeWriter("/ck"), (), {})
+    assert script.preparation._folder(how) == Path("/ck/.tidegate/warm-5-1")
 
 
 def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,3 +366,13 @@ def test_what_a_query_has_committed_is_in_its_checkpoint(tmp_path: Path) -> None
     assert all(has_committed(how) for how in places)
     assert not has_committed(start(FakeWriter(str(tmp_path)), queryName="other"))
     assert not has_committed(start(FakeWriter()))
+
+
+def test_a_checkpoint_is_where_the_settings_of_the_start_say(tmp_path: Path) -> None:
+    """The script may set another place for its next query while this one is rehearsed."""
+    (tmp_path / "name" / "commits").mkdir(parents=True)
+    (tmp_path / "name" / "commits" / "0").touch()
+    of_start: Any = types.SimpleNamespace(session=types.SimpleNamespace(conf=lambda: {SETTING: str(tmp_path)}))
+    how = QueryStart(DataStreamWriter.start, FakeWriter("/elsewhere"), (), {"queryName": "name"})
+    assert not has_committed(how)
+    assert has_committed(replace(how, surroundings=of_start))

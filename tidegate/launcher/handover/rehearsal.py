@@ -8,8 +8,11 @@ the state of those before. Any other source starts from its beginning, and the r
 seconds, or after its first batch: a source that is asked for the next one learns that the first is committed, and a
 file source with `cleanSource` would then delete files that the real query has not read.
 
+A rehearsal runs in a copy of the session that the query was started in: its settings hold whatever the script does with
+its own, and the script sees none of it in `spark.streams`, nor do its listeners.
+
 A rehearsal cannot warm the sink, nor what a `foreachBatch` function does. The functions inside the plan, such as UDFs,
-do see records that were processed before, and the script's listeners see the rehearsal start and end.
+do see records that were processed before.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from tidegate.launcher.control.files import REHEARSAL
 from tidegate.launcher.handover.repeat import repeat_newest_batch
@@ -46,27 +51,35 @@ def rehearse(how: QueryStart, folder: Path | HadoopPath, still: Callable[[], boo
     """Rehearse a query while `still()` is true; return how many batches it took. `folder` is for its checkpoints."""
     done = 0
     location = checkpoint_of(how)
+    frame = _frame(how)
     try:
         batches = [] if location is None else repeat_newest_batch(location, folder)
         for number in range(len(batches) or BLIND_TIMES):
             place = folder if batches else folder / str(number)
             if batches:
                 write(place / "offsets" / str(number), batches[number].encode())
-            query = _start(how, place, one_batch=not batches or number + 1 < len(batches))
+            query = _start(frame, how, place, one_batch=not batches or number + 1 < len(batches))
             batch = number if batches else 0
             done += _wait_for(query, place, batch, REPEAT_SECONDS if batches else BLIND_SECONDS, still)
     finally:
         remove(folder)
-        # a query that has ended would end the script's wait for any query
-        how.writer._spark.streams.resetTerminated()
     return done
 
 
-def _start(how: QueryStart, place: Path | HadoopPath, *, one_batch: bool) -> Any:
+def _frame(how: QueryStart) -> DataFrame:
+    """Return a query's streaming DataFrame in the session with the settings of its start.
+
+    The handle is of the script's session in Python: a second one would become the session of `RDD.toDF`.
+    """
+    frame = how.writer._df
+    plan = frame._jdf.queryExecution().analyzed()  # which Spark runs
+    return DataFrame(frame._jdf.ofRows(how.session(), plan), frame.sparkSession)
+
+
+def _start(frame: DataFrame, how: QueryStart, place: Path | HadoopPath, *, one_batch: bool) -> Any:
     """Start a copy of a query that writes nothing but its checkpoint."""
-    writer = how.writer
-    mode = how.asked.get("outputMode") or private_field(writer, "outputMode").toString()
-    copy = writer._df.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}").outputMode(mode)
+    mode = how.asked.get("outputMode") or private_field(how.writer, "outputMode").toString()
+    copy = frame.writeStream.format("noop").queryName(f"{REHEARSAL}-{uuid.uuid4().hex[:8]}").outputMode(mode)
     copy = copy.option("checkpointLocation", str(place))
     if one_batch:  # the next batch would be of any size, or is logged by the next rehearsal
         copy = copy.trigger(processingTime=_NEVER)

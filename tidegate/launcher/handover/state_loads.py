@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from tidegate.launcher.control.files import REHEARSAL
 from tidegate.launcher.queries.checkpoints import checkpoint_of
 from tidegate.launcher.queries.query_start import QueryStart
@@ -29,17 +31,17 @@ def load_state(how: QueryStart, slots: int) -> int:
 
     Only Spark 4 and later can read a query's state. Spark's error is raised if that fails, or takes `STATE_SECONDS`.
     """
-    location, session = checkpoint_of(how), how.writer._spark
-    if location is None or int(session.version.partition(".")[0]) < _READS_STATE:
+    location, spark = checkpoint_of(how), how.writer._spark
+    if location is None or int(spark.version.partition(".")[0]) < _READS_STATE:
         return 0
-    loaded = 0
-    with _cancelled_after(session.sparkContext, STATE_SECONDS):
-        for store in session.read.format("state-metadata").load(location).collect():
-            state = session.read.format("statestore").option("operatorId", store["operatorId"])
-            rows = state.option("storeName", store["stateStoreName"]).load(location).rdd
+    loaded, session = 0, how.session()
+    with _cancelled_after(spark.sparkContext, STATE_SECONDS):
+        for store in DataFrame(session.read().format("state-metadata").load(location), spark).collect():
+            state = session.read().format("statestore").option("operatorId", str(store["operatorId"]))
+            rows = DataFrame(state.option("storeName", store["stateStoreName"]).load(location), spark).rdd
             partitions = range(min(slots * STATE_LOADS, store["numPartitions"]))
             # `zip` ends after the first row; a function of this module would not be known to the executors
-            session.sparkContext.runJob(rows, partial(zip, (0,)), partitions)
+            spark.sparkContext.runJob(rows, partial(zip, (0,)), partitions)
             loaded += len(partitions)
     return loaded
 

@@ -57,18 +57,19 @@ class WarmUp:
     def get_ready(self, taken: TakenQueries) -> None:
         """Warm up for all queries, and say how warm the driver is."""
         started = time.monotonic()
-        session = taken.queries[0].how.writer._spark
-        enough = self._wait_for_executors(session.sparkContext)
+        first = taken.queries[0].how
+        context = first.writer._spark.sparkContext
+        enough = self._wait_for_executors(context)
         facts: dict[str, Any] = {
             "batches": 0,
             "state_partitions": 0,
             "executors_seconds": round(time.monotonic() - started, 3),
         }
         if enough:  # with fewer slots it will not be let go
-            self._rehearse_all(taken, self._folder(session), facts)
+            self._rehearse_all(taken, self._folder(first), facts)
             self._sleep(min(SETTLE_SECONDS, (time.monotonic() - started) * SETTLE_SHARE))
         # asking for the slots fails if the JVM has died
-        facts |= {"slots": self._slots(session.sparkContext), "queries": len(taken.queries)}
+        facts |= {"slots": self._slots(context), "queries": len(taken.queries)}
         facts |= {"submission_id": self._run.submission_id, "seconds": round(time.monotonic() - started, 3)}
         self._control.write_ready(self._run.token, facts)
         self._log.say(f"run {self._run.token} is warm and waits for its turn: {facts}")
@@ -101,12 +102,12 @@ class WarmUp:
         while time.monotonic() < deadline and not self._turn.over:
             time.sleep(_LOOK_SECONDS)
 
-    def _folder(self, session: Any) -> Path | HadoopPath:
+    def _folder(self, how: QueryStart) -> Path | HadoopPath:
         """Return where rehearsals keep their checkpoints: all executors must see it."""
         name = f"warm-{self._run.token}"
         if self._control.folder is not None:
             return self._control.folder / name
-        return beside_checkpoints(str(session.conf.get(SETTING))) / name
+        return beside_checkpoints(str(how.setting(SETTING))) / name
 
     def _wait_for_executors(self, context: Any) -> bool:
         """Wait for the executors of this run's size; return whether they have come."""

@@ -116,7 +116,7 @@ def checkpoint_of(how: QueryStart) -> str | None:
         found = options.get(name)
         return given.get(name) or (found.get() if found.isDefined() else None)
 
-    default, name = how.writer._spark.conf.get(SETTING, None), option("queryName")
+    default, name = how.setting(SETTING), option("queryName")
     return option("checkpointLocation") or (f"{default}/{name}" if default and name else None)
 
 

@@ -48,6 +48,17 @@ class QueryStart:
         given = inspect.signature(self.function).bind_partial(self.writer, *self.args, **self.kwargs).arguments
         return {**given, **given.get("options", {})}
 
+    def session(self) -> Any:
+        """Return a session of the JVM's with the settings of this start, which nobody else uses or changes."""
+        own = self.surroundings
+        return self.writer._spark._jsparkSession.cloneSession() if own is None else own.session
+
+    def setting(self, name: str) -> str | None:
+        """Return a setting that the script made before its call; None if there is none."""
+        conf = self.writer._spark.conf if self.surroundings is None else self.surroundings.session.conf()
+        found: str | None = conf.get(name, None)
+        return found
+
     def on_its_own(self) -> QueryStart:
         """Return the same start, which stays the same although the script uses the writer and its session again."""
         copy = self.writer._df.writeStream
@@ -62,6 +73,8 @@ class Surroundings:
     """What a query takes over when it starts: the settings of the session, and the properties of the thread."""
 
     def __init__(self, session: Any) -> None:
+        self.session = session._jsparkSession.cloneSession()
+        """Of the JVM, with the settings, functions and views of this moment."""
         self._conf = session._jsparkSession.sessionState().conf()
         self._spark = session.sparkContext._jsc.sc()
         self._settings = self._conf.getAllConfs()
