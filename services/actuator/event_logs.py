@@ -23,7 +23,7 @@ def runs_query(
     """Return whether an application's log names one of the queries; False if there is no log that can be read."""
     wanted = [query_id.encode() for query_id in query_ids]
     with contextlib.suppress(OSError):
-        return any(_names(path, wanted) for path in _files(files.place(event_log_dir), application_id))
+        return any(_names(path, wanted) for path in _files(files.log_place(event_log_dir), application_id))
     return False
 
 

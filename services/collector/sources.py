@@ -157,7 +157,7 @@ class Sources:
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
         self._logs_asked_at[where] = self.clock.monotonic()
-        directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.place(where))))
+        directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.log_place(where))))
         call = self._log_workers.call(where, self.settings.log_timeout_seconds, lambda _: directory.read(wanted))
         return await self.bounded("logs", where, call)
 

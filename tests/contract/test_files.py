@@ -18,7 +18,7 @@ from services.actuator.event_logs import runs_query
 from services.collector.checkpoint import checkpoint_offsets
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, FakeS3, fake_s3
 from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
-from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, names, scan
+from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, log_uri, names, scan
 from tidegate.remote.webhdfs import open_hdfs
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.sparklog.log_directory import LogDirectory
@@ -376,10 +376,36 @@ def test_an_unusable_location_is_refused(location: str, options: dict[str, Any],
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize(("given", "path"), [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b%20c", "/a/b c")])
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a/b c%20d#e", "/a/b c%20d#e"),
+        ("file:///a/b", "/a/b"),
+        ("file:/a/b c%20d#e", "/a/b c%20d#e"),
+        ("FILE://localhost/a%2Fb?c", "/a%2Fb?c"),
+    ],
+)
 def test_a_path_or_file_uri_is_on_this_machine(given: str, path: str) -> None:
-    """Whatever Spark accepts for a local path is one, read directly."""
+    """Whatever Spark accepts for a local path is one, read directly; as in Hadoop, nothing in it is decoded."""
     assert Files().place(given) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/a/b c%20d#e", "/a/b c%20d#e"),
+        ("events%20", "events%20"),
+        ("file:///a/b%20c%2520d%23e", "/a/b c%20d#e"),
+        ("file:/a/b c", "/a/b c"),
+        ("hdfs://nn:8020/a%20b%25", "hdfs://nn:8020/a b%"),
+    ],
+)
+def test_spark_decodes_the_uri_of_event_logs(given: str, path: str) -> None:
+    """Unlike a path; and unlike any other URI, such as that of a checkpoint."""
+    place = Files({"hdfs": {"url": "http://127.0.0.1:9"}}).log_place(given)
+    assert str(place) == path
+    assert str(Files({"hdfs": {"url": "http://127.0.0.1:9"}}).log_place(log_uri(path))) == path
 
 
 def _hdfs(server: FakeWebHdfs, **options: Any) -> Place:

@@ -11,13 +11,15 @@ import zstandard
 
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
-from services.actuator.checkpoint import read_checkpoints
+from services.actuator.checkpoint import holds, read_checkpoints
+from services.actuator.event_logs import runs_query
 from tests.support.control import stopped
 from tests.support.local_job import local_job
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.remote.files import Files
 from tidegate.stack.java import find_java
 
 SCRIPT = """
@@ -35,6 +37,17 @@ query = rates.writeStream.foreachBatch(batch).option("checkpointLocation", sys.a
 query.awaitTermination()
 print("THE SCRIPT WENT ON", flush=True)
 """
+
+PLACES = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+rates = spark.readStream.format("rate").load()
+rates.writeStream.format("noop").option("checkpointLocation", sys.argv[1] + "/own").start()
+rates.writeStream.format("noop").queryName("named").start().awaitTermination()
+"""
+"""One query names its checkpoint, and the other one has it in the job's place."""
 
 TASKS = """
 import sys, time
@@ -71,7 +84,10 @@ class Drivers:
 
     def start(self, token: Token, batch_seconds: float, *, handover: bool = False) -> str:
         """Start a run, return its driver's id."""
-        spec = self.spec(batch_seconds)
+        return self.start_job(self.spec(batch_seconds), token, handover=handover)
+
+    def start_job(self, spec: JobSpec, token: Token, *, handover: bool = False) -> str:
+        """Start a run of a job, return its driver's id."""
         submission_id = self.backend.submit(Submission(spec, token, 2, handover=handover))
         self._started.append((spec, submission_id))
         return submission_id
@@ -174,6 +190,34 @@ def test_a_batch_that_is_nearly_done_at_the_deadline_is_not_cut_off(drivers: Dri
     assert told["clean"] is True, (told, drivers.log())
     assert read_checkpoints(str(drivers.folder / "ck"))[0].clean
     assert (drivers.control.running(Token(1)) or {})["stop_extended_seconds"] == 8.5
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("uri", ["file://{}/a b%20c#d", "file:{}/a%20b", "{}/a b%20c"])
+def test_spark_writes_where_it_is_read(drivers: Drivers, uri: str) -> None:
+    """Spark decodes the URI of the event log and no other; Tidegate finds checkpoints and event log in any case."""
+    (drivers.folder / "script.py").write_text(PLACES)
+    place = uri.format(drivers.folder)
+    logs = Files().log_place(f"{place}-log")
+    assert isinstance(logs, Path)
+    logs.mkdir()
+    spec = local_job(
+        drivers.folder, args=(f"{place}-ck",), checkpoint_location=f"{place}-ck", event_log_dir=f"{place}-log"
+    )
+    drivers.start_job(spec, Token(1))
+
+    def committed() -> bool:
+        found = read_checkpoints(spec.application.checkpoint_location)
+        return len(found) == 2 and all(checkpoint.newest_commit is not None for checkpoint in found)
+
+    assert wait_until(committed, 150), (list(drivers.folder.rglob("commits")), drivers.log())
+    facts = drivers.control.running(Token(1)) or {}
+    ids = [query["id"] for query in facts["queries"]]
+    app = facts["application_id"]
+    assert wait_until(lambda: runs_query(spec.application.event_log_dir, app, ids), 30), list(logs.parent.rglob("*"))
+    reported = {query["checkpoint"] for query in facts["queries"]}
+    assert len(reported) == 2
+    assert all(holds(spec.application.checkpoint_location, place) for place in reported), reported
 
 
 @pytest.mark.timeout(200)

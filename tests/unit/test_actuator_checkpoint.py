@@ -42,6 +42,7 @@ def test_checkpoints_at_the_location_and_below_are_found(tmp_path: Path) -> None
         ("/ck/job", "file:/ck/job", True),
         ("file:///ck/job", "/ck/job/counts", True),
         ("/ck/job/", "file:///ck/job/a b%20c", True),
+        ("file:/ck/a%20job", "file:/ck/a%20job/counts", True),
         ("/ck/job", "file:/ck/job/deep/counts", False),
         ("/ck/job", "file:/ck/job-2", False),
         ("/ck/job", "file:/ck", False),

@@ -252,9 +252,25 @@ def test_tidegate_owns_the_size_of_a_run() -> None:
 
 def test_the_launcher_ships_event_logs_to_an_object_store() -> None:
     """Only there: elsewhere Spark writes the log where it is read."""
-    for place, told in (("/events", None), ("hdfs://nn:8020/events", None), ("s3a://logs/events", "s3a://logs/events")):
+    here, far = (("/events", None), ("hdfs://nn:8020/events", None)), ("s3a://logs/events", "s3a://logs/events")
+    for place, told in (*here, far, ("s3a://logs/a%20b", "s3a://logs/a b")):
         args = Submission(with_application(job(), event_log_dir=place), Token(7), 2).submit_args("yarn")
         assert (args[args.index("--event-log") + 1] if "--event-log" in args else None) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("/a/b c%20d", "file:///a/b%20c%2520d"),
+        ("file:/a/b c", "file:/a/b%20c"),
+        ("file:///a/b%20c", "file:///a/b%20c"),
+        ("hdfs://[::1]:8020/a%20[b]", "hdfs://[::1]:8020/a%20%5Bb%5D"),
+    ],
+)
+def test_spark_is_told_of_the_event_log_by_a_uri(given: str, told: str) -> None:
+    """Spark decodes it, and would take one with a space for a path in the driver's working directory."""
+    conf = Submission(with_application(job(), event_log_dir=given), Token(7), 2).spark_conf()
+    assert conf["spark.eventLog.dir"] == told
 
 
 def test_a_run_starts_at_its_size_and_can_grow_to_the_maximum() -> None:

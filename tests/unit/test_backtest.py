@@ -167,6 +167,15 @@ def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder
     assert "#   application.checkpoint_location: see `checkpointLocation`" in text
 
 
+def test_spark_decodes_the_uri_of_the_event_log_only(folder: Path) -> None:
+    """The file has both as paths, which stand for themselves."""
+    run = read_logs(folder).jobs["orders"][-1]
+    place = "file:/data/a%20b"
+    run.spark = {**run.spark, "spark.eventLog.dir": place, "spark.sql.streaming.checkpointLocation": place}
+    told = told_by(run)
+    assert (told.event_log_dir, told.checkpoint) == ("/data/a b", "/data/a%20b")
+
+
 def test_the_job_file_is_for_the_cluster_that_the_job_ran_on(folder: Path) -> None:
     """The log's master gives the backend; what Tidegate needs there besides is filled in, or named."""
     run = read_logs(folder).jobs["orders"][-1]

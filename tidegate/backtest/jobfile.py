@@ -12,6 +12,7 @@ import yaml
 from tidegate.backtest.logs import Run
 from tidegate.events.job import Backend, JobSpec
 from tidegate.launcher.kubernetes.pods import mebibytes
+from tidegate.remote.files import log_directory
 
 LEAST_MEMORY_MB = 472
 """Spark refuses executors whose heap is below 450 MiB, and the JVM counts a little less than it was given."""
@@ -98,7 +99,7 @@ def told_by(run: Run) -> Told:
         conf={name: value for name, value in sorted(conf.items()) if name not in hidden},
         redacted=(*(["jars"] if jars_hidden else []), *(f"conf.{name}" for name in hidden)),
         checkpoint=_checkpoint(run, args),
-        event_log_dir=_path(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
+        event_log_dir=_event_logs(spark["spark.eventLog.dir"]) if "spark.eventLog.dir" in spark else None,
         executor_cores=run.number("spark.executor.cores") or max(cores, default=1),
         executor_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.executor.memory"), 1024)),
         driver_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.driver.memory"), 1024)),
@@ -218,6 +219,11 @@ def _checkpoint(run: Run, args: tuple[str, ...]) -> str | None:
         if name.startswith("-") and "checkpoint" in name.lower():
             return _path(value or (args[place + 1] if place + 1 < len(args) else "")) or None
     return None
+
+
+def _event_logs(location: str) -> str:
+    """Return the directory of the event logs; a path stands for itself, but Spark decodes a URI."""
+    return _path(log_directory(location)) if location.startswith("file:") else location
 
 
 def _own_java_options(text: str) -> str:

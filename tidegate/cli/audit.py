@@ -97,7 +97,7 @@ def audit(
 
 def _logs(location: str) -> Place:
     try:
-        place = Files(ClientSettings().files).place(location)
+        place = Files(ClientSettings().files).log_place(location)
         if place.is_dir():
             return place
     except OSError as error:

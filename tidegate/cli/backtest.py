@@ -138,7 +138,7 @@ def _of_logs(
     source: str, names: Sequence[str] | None, choices: Choices, searching: Search, bars: Progress
 ) -> tuple[list[JobReport], list[LeftOut]]:
     reading = bars.add_task("reading logs", total=None)
-    place = Files(ClientSettings().files).place(source)
+    place = Files(ClientSettings().files).log_place(source)
     logs = read_logs(place, lambda _name, done, total: bars.update(reading, completed=done, total=total))
     left_out = list(logs.left_out)
     unknown = sorted(set(names or ()) - set(logs.jobs))

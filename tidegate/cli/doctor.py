@@ -25,7 +25,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.fleet.warnings import in_words
 from tidegate.installed import engine
-from tidegate.remote.files import Files
+from tidegate.remote.files import Files, log_directory
 from tidegate.runtime.settings import without_login
 from tidegate.runtime.topics import check_topics, ensure_topics, jobs_partitions
 from tidegate.stack import StackError, StackInfo, status
@@ -309,7 +309,8 @@ def _files_of_each(specs: Mapping[str, JobSpec], files: Files) -> Iterator[tuple
     silent: dict[str, str] = {}
     for spec in specs.values():
         app = spec.application
-        for name, location in (("event_log_dir", app.event_log_dir), ("checkpoint_location", app.checkpoint_location)):
+        logs = log_directory(app.event_log_dir)
+        for name, location in (("event_log_dir", logs), ("checkpoint_location", app.checkpoint_location)):
             what, root = f"{name} of {spec.job_id}", "/".join(location.split("/")[:3])
             if root in silent:
                 yield name, root, Finding("fail", what, f"{location}{NOT_LOOKED_FOR}; see {silent[root]}", advice)

@@ -171,9 +171,10 @@ class Application(Wire):
     """Environment variables of the driver, without passwords."""
     checkpoint_location: Path
     """The folder of the query's checkpoint, or the one with those of several queries: a path, or a URI such as
-    `hdfs://namenode:8020/checkpoints/orders`, as Spark has it."""
+    `hdfs://namenode:8020/checkpoints/orders`, as Spark has it. Nothing in it is decoded."""
     event_log_dir: Path
-    """Where Spark writes the event log: a path, or a URI as of the checkpoint. It must exist, but for one on S3."""
+    """Where Spark writes the event log: a path, or a URI like `spark.eventLog.dir`, in which `%20` is a space. It must
+    exist, but for one on S3."""
     control_dir: Path | None = None
     """A directory that the actuator and the drivers reach: stop markers, fences and acknowledgements. A path, or a URI
     in HDFS or on S3. When absent, they are in a ConfigMap of the job on Kubernetes; on other clusters in the folder

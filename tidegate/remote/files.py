@@ -10,6 +10,7 @@ place, and what to do.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 CHUNK = 64 * 1024
 """Bytes that are read of a local file at once."""
 REMOTE_CHUNK = 1024 * 1024
 """Bytes that one request asks for."""
+_ROOT = re.compile("[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
+"""How a URI begins: with a scheme, and perhaps an authority."""
 _MILLIS = 1000
 _TIMES = ("modificationTime", "LastModified", "mtime", "created")
 """Where file systems of fsspec tell when a file was last written: seconds, milliseconds (the first), or a datetime."""
@@ -228,7 +231,8 @@ class Files:
     def place(self, location: str) -> Place:
         """Return a path, or the place of a URI; raise `FilesError` if it is in a file system that is not known here.
 
-        Asks nobody: whether there is such a file is not known yet.
+        As in Spark, `%20` and `#` stand for themselves; only for event logs they do not: see `log_place`. Asks nobody:
+        whether there is such a file is not known yet.
         """
         try:
             parts = urlsplit(location)
@@ -239,7 +243,7 @@ class Files:
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
                 raise FilesError(f"{location}: a file: URI names a path of this machine, not of {parts.netloc}")
-            return Path(unquote(parts.path))
+            return Path(_ROOT.sub("", location, count=1))
         if "://" not in location:
             raise FilesError(f"{location}: a URI must be like {parts.scheme}://host:port/path")
         root = f"{parts.scheme}://{parts.netloc}"
@@ -247,6 +251,10 @@ class Files:
             if root not in self._systems:
                 self._systems[root] = self._open(parts.scheme, parts.netloc, location)
             return RemotePath(self._systems[root], location)
+
+    def log_place(self, location: str) -> Place:
+        """Return the place of a directory of event logs; raise `FilesError`."""
+        return self.place(log_directory(location))
 
     def remote(self, location: str) -> RemotePath:
         """Return the place of a URI that is not on this machine; raise `FilesError`."""
@@ -285,6 +293,17 @@ class Files:
 
 WITHOUT_OPTIONS = Files()
 """File systems that need no settings."""
+
+
+def log_directory(location: str) -> str:
+    """Return a directory of event logs as Spark finds it: only there, Spark decodes a `%20` if it is in a URI."""
+    return unquote(location) if _ROOT.match(location) else location
+
+
+def log_uri(uri: str) -> str:
+    """Return the URI in which Spark finds a directory of event logs: the opposite of `log_directory`."""
+    root = _ROOT.match(uri)
+    return uri if root is None else root[0] + quote(uri[root.end() :])
 
 
 def scan(folder: Place) -> Iterable[Entry]:

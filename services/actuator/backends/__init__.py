@@ -13,6 +13,7 @@ from tidegate import launcher
 from tidegate.events.job import JobSpec
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
+from tidegate.remote.files import log_directory, log_uri
 
 NEVER = "100000d"
 """An idle timeout that does not pass; Spark counts it in nanoseconds, so it must not be much longer."""
@@ -86,7 +87,7 @@ class Submission:
                 "spark.driver.cores": "1",  # no effect in client mode; a 0 in the spec is for the master alone
                 **self._size_conf(),
                 "spark.eventLog.enabled": "true",
-                "spark.eventLog.dir": _uri(app.event_log_dir),
+                "spark.eventLog.dir": log_uri(self._event_log),
                 "spark.eventLog.rolling.enabled": "true",
                 "spark.eventLog.compress": "true",
                 "spark.eventLog.compression.codec": "zstd",
@@ -163,11 +164,15 @@ class Submission:
         args = ["--control-dir", app.control_place, "--job-id", self.spec.job_id]
         args += ["--epoch", str(self.token.epoch), "--run", str(self.token.run)]
         args += ["--parallelism", str(self.parallelism), *(["--handover"] if self.handover else [])]
-        if (event_log := _uri(str(app.event_log_dir))).startswith(_OBJECT_STORES):
-            args += ["--event-log", event_log]
+        if self._event_log.startswith(_OBJECT_STORES):
+            args += ["--event-log", self._event_log]
         if app.main_class is not None:
             args += ["--main-class", app.main_class]
         return [*args, app.script, *app.args]
+
+    @property
+    def _event_log(self) -> str:
+        return _uri(log_directory(self.spec.application.event_log_dir))
 
 
 class Backend(Protocol):
