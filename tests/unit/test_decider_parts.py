@@ -128,10 +128,12 @@ def test_losing_a_partition_is_not_a_stall() -> None:
 class AbsentBroker:
     """A broker with a committed offset that never moves, and that does not answer for three minutes.
 
-    After that another one leads the partitions. A client only learns of it when it lists the topics.
+    After that another one leads the partitions. A client only learns of it when it lists the topics. With `late`, the
+    client does not tell in time that there is no answer, as after a pause of the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, late: bool) -> None:
+        self.late = late
         self.seconds = 0.0
         self.knows_leader = True
 
@@ -158,18 +160,26 @@ class AbsentBroker:
         for place, spec in asked.items():
             offset = 9 if isinstance(spec, type(OffsetSpec.latest())) else 0
             answers[place] = Future[Any]()
-            answers[place].set_result(types.SimpleNamespace(offset=offset if self.knows_leader else -1001))
+            if self.late and self._away:
+                answers[place].set_exception(TimeoutError())  # as `result` raises if nothing comes
+            else:
+                answers[place].set_result(types.SimpleNamespace(offset=offset if self.knows_leader else -1001))
         return answers
 
+    @property
+    def _away(self) -> bool:
+        return 30.0 <= self.seconds < 210.0
+
     def _answer(self) -> None:
-        if 30.0 <= self.seconds < 210.0:
+        if self._away and not self.late:
             self.knows_leader = False
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
-def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
     """Nobody can make progress meanwhile; when it is back, the time limit starts again."""
-    broker, ended = AbsentBroker(), threading.Event()
+    broker, ended = AbsentBroker(late=late), threading.Event()
     stalls: list[tuple[float, str]] = []
     lags: list[int] = []
 

@@ -211,6 +211,8 @@ def answer_of(request: Future[T], timeout_seconds: float) -> T | KafkaError:
         return request.result(timeout=timeout_seconds)
     except KafkaException as error:
         return cast("KafkaError", error.args[0])
+    except TimeoutError:  # the request has a shorter limit, but this process may have been paused
+        return KafkaError(KafkaError._TIMED_OUT, "the client did not answer in time")
 
 
 ASKED_AT_ONCE = 500
