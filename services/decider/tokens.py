@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
@@ -104,7 +105,7 @@ def _ask(client: OAuthClient) -> tuple[str, float]:
         raise NoToken(f"no OAuth token from {url}: {error.reason}") from None
     except OSError as error:
         raise NoToken(f"no OAuth token from {url}: {error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError):  # its text may hold a token
+    except (HTTPException, ValueError, TypeError, KeyError, AttributeError):  # its text may hold a token
         raise NoToken(f"no OAuth token from {url}: the answer is no JSON with access_token and expires_in") from None
 
 

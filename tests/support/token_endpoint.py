@@ -27,13 +27,14 @@ KEY_ID = "of the test"
 class TokenEndpoint:
     """Gives a token to whoever knows the secret and asks for the scope, and keeps what it answered.
 
-    `lifetime_seconds` is that of the next tokens. As many answers as `failures` are errors of the server. Answers name
-    a `location` if it is set.
+    `lifetime_seconds` is that of the next tokens. As many answers as `failures` are errors of the server, and as many
+    as `cut_off` break off. Answers name a `location` if it is set.
     """
 
     def __init__(self) -> None:
         self.lifetime_seconds = 300
         self.failures = 0
+        self.cut_off = 0
         self.answered: list[int] = []
         self.location: str | None = None
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -83,7 +84,8 @@ class TokenEndpoint:
                 if endpoint.location is not None:
                     self.send_header("Location", endpoint.location)
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(body[:-1] if endpoint.cut_off > 0 else body)
+                endpoint.cut_off -= 1
 
             @override
             def log_message(self, format: str, *args: Any) -> None: ...

@@ -149,6 +149,16 @@ def test_an_answer_without_a_token_is_an_error(
         token(tokens_of(connection))
 
 
+def test_an_answer_that_breaks_off_is_asked_for_again(endpoint: TokenEndpoint, connection: KafkaConnection) -> None:
+    """It is an `OSError`, the one error after which aiokafka tries to connect again."""
+    endpoint.cut_off = 1
+    assert token(tokens_of(connection))
+    endpoint.cut_off = 3
+    with pytest.raises(NoToken, match="the answer is no JSON with access_token"):
+        token(tokens_of(connection))
+    assert len(endpoint.answered) == 5
+
+
 def test_a_redirection_is_not_followed(
     endpoint: TokenEndpoint, connection: KafkaConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
