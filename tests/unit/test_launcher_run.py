@@ -261,6 +261,24 @@ def test_a_program_that_ends_waits_for_a_stop_in_progress(driver: Driver) -> Non
     assert not finish.is_alive()
 
 
+def test_a_stop_that_fails_ends_the_driver_all_the_same(driver: Driver, program: FakeProgram) -> None:
+    """The driver's JVM may be gone, and with it all that a paused query can be asked."""
+    query = running()
+    driver.start(query)
+    driver.pause()
+    driver.launch.turn.look()
+    del query.id
+    watch = threading.Thread(target=driver.stop, daemon=True)
+    watch.start()
+    watch.join(5)
+    finish = threading.Thread(target=driver.launch.finish, daemon=True)
+    finish.start()
+    finish.join(5)
+    assert not finish.is_alive()
+    assert program.asked[-1:] == ["end with 0"]
+    assert any(said.startswith("cannot stop the queries: ") for said in driver.said)
+
+
 def test_a_run_without_queries_is_not_idle(driver: Driver) -> None:
     """The program may not have come to its first start; and the instant is reported once."""
     driver.launch.queries.report_idle()

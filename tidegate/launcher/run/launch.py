@@ -100,7 +100,7 @@ class Launch:
             if self._program.hands_over:
                 attempt("read or answer an order", self.turn.look)
             time.sleep(_WATCH_SECONDS)
-        self._stop(asked)
+        attempt("stop the queries", self._stop, asked)
         self._ended.set()
         self._end_driver("its queries have ended", 0)
 
@@ -167,9 +167,8 @@ class Launch:
         try:
             stop = Stop(seconds, self.run, self.starter.context, self._log)
             stop.end(queries + (self._log.attempt("see new queries", self._see_new_queries) or []))
-            self._control.write_stopped(self.run.token, {**stop.facts, "stopped_at": utc_now()})
-        except OSError as error:
-            self._log.say(f"could not write how the queries ended: {error}")
+            facts = {**stop.facts, "stopped_at": utc_now()}
+            self._log.attempt("write how the queries ended", self._control.write_stopped, self.run.token, facts)
         finally:
             self._log.attempt("let the program end the driver", self._program.stopped)
 
