@@ -23,6 +23,7 @@ from services.decider.specs import CurrentSpecs, SpecBook
 from services.decider.watchdog import StallDetector, Watchdog
 from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
+from tests.support.fake_consumer import FakeMessage
 from tests.support.fake_time import fake_time
 from tests.support.wait import wait_until
 from tidegate.engine.reservations import holds_in_force
@@ -282,6 +283,39 @@ def test_a_spec_that_has_arrived_is_there_after_catching_up(view: FakeJobsView) 
     assert specs.get("orders") == job("orders")
     specs.stop()
     assert view.closed.is_set()
+
+
+class FakeReader:
+    """The jobs topic behind a view: what comes after it was read to its end."""
+
+    def __init__(self) -> None:
+        self.coming: list[FakeMessage] = []
+
+    def read_to_end(self, _silence_seconds: float) -> list[FakeMessage]:
+        """Read what was there: nothing."""
+        return []
+
+    def poll(self) -> FakeMessage | None:
+        """Read what has come."""
+        return self.coming.pop(0) if self.coming else None
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+def test_a_new_job_whose_spec_cannot_be_used_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the dead letters of its snapshots do not say that it is not on the jobs topic."""
+    reader = FakeReader()
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", lambda *_: reader)
+    monkeypatch.setattr("services.decider.specs.send_to_dead_letters", lambda *_, **__: None)
+    monkeypatch.setattr("services.decider.specs.Publisher", lambda _settings: types.SimpleNamespace(publish=None))
+    specs = CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01)
+    specs.start(lambda error: pytest.fail(str(error)))
+    assert not specs.has("new", "new")
+    reader.coming.append(FakeMessage(0, 7, b"{}", key=b"new"))
+    asyncio.run(specs.caught_up())
+    assert specs.has("new", "new")
+    specs.stop()
 
 
 def test_specs_that_nobody_follows_any_more_end_the_decider(view: FakeJobsView) -> None:

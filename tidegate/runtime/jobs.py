@@ -45,7 +45,7 @@ class JobsView:
             self._take(record_of(message))
 
     def poll(self) -> list[str]:
-        """Apply new records without waiting; return the ids of the jobs that changed."""
+        """Apply new records without waiting; return the ids of the jobs that changed, or have only an unusable spec."""
         changed = []
         while (message := self._reader.poll()) is not None:
             job_id = self._take(record_of(message))
@@ -81,7 +81,7 @@ class JobsView:
                 log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
             if self._on_unreadable:
                 self._on_unreadable(record, error)
-            return None
+            return None if job_id in self._specs else job_id
         self.unusable.discard(job_id)
         known = self._specs.get(spec.job_id)
         if known is not None and spec.version < known.version:
