@@ -37,6 +37,7 @@ from tidegate.events.decision import RedisView
 from tidegate.events.topics import JOBS, RESULTS, SNAPSHOTS
 from tidegate.installed import engine_name
 from tidegate.runtime.clock import Clock, SystemClock
+from tidegate.runtime.consumer import Partition
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
@@ -86,6 +87,11 @@ class DeciderApp:
         )
         names = consumed_topics(settings)
         self._handle = dict(zip(names, (self._handler.snapshot, self._handler.result), strict=True))
+        self.assigned: frozenset[Partition] | None = None
+        """The partitions that this process works on; None before the first assignment.
+
+        As Faust's signal tells it: whoever reads `app.consumer` in another thread would create the consumer there.
+        """
         self.app = new_app(settings)
         self.app.agent(self.app.topic(*names, **RAW), name="decider", concurrency=1)(self._decide)
         self.app.on_partitions_assigned.connect(self._assigned, weak=False)
@@ -115,7 +121,8 @@ class DeciderApp:
             exit_at_once(f"cannot handle {m.topic}/{m.partition} offset {m.offset}", error)
 
     async def _assigned(self, _app: faust.App, assigned: Any, **_: Any) -> None:
-        self._states.owned = frozenset(p.partition for p in assigned if p.topic in self._handle)
+        self.assigned = frozenset((p.topic, p.partition) for p in assigned if p.topic in self._handle)
+        self._states.owned = frozenset(number for _, number in self.assigned)
 
     async def _revoked(self, *_: Any, **__: Any) -> None:
         self._states.forget()
@@ -192,19 +199,12 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
     )
     # Before the first snapshot, so that the very first decision finds Redis ready.
     loop.run_until_complete(decider.rebuild_reservations())
-    # Until the first assignment the watchdog watches all partitions, so that a start that hangs ends as well. Faust's
-    # signal reports the assignment; reading `app.consumer` in the watchdog's thread would create the consumer there.
-    own = frozenset((name, p) for name in consumed_topics(settings) for p in range(partitions))
-
-    @decider.app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
-    async def partitions_assigned(_app: faust.App, assigned: Any, **_: Any) -> None:
-        nonlocal own
-        own = frozenset((p.topic, p.partition) for p in assigned if p.topic in consumed_topics(settings))
-
+    # Until the first assignment the watchdog watches all partitions, so that a start that hangs ends as well.
+    every = frozenset((name, number) for name in consumed_topics(settings) for number in range(partitions))
     Watchdog(
         settings=settings,
         clock=clock,
-        partitions=lambda: own,
+        partitions=lambda: every if decider.assigned is None else decider.assigned,
         on_stall=exit_at_once,
         on_lag=metrics.lag_records.set,
     ).start()
