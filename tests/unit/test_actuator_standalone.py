@@ -65,6 +65,7 @@ def test_a_driver_the_master_does_not_know() -> None:
         {},
         ["?"],
         httpx.ConnectError("refused"),
+        httpx.InvalidURL("Invalid port: '6o66'"),
         httpx.ReadTimeout("slow"),
     ],
 )

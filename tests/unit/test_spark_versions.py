@@ -98,3 +98,16 @@ def test_the_doctor_asks_several_masters_at_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(httpx, "get", get)
     specs = {name: _spec(name, f"http://{name}:6066") for name in "dacb"}
     assert [line.what for line in doctor._spark_of_jobs(specs)] == [f"Spark of {name}" for name in "abcd"]
+
+
+def test_the_doctor_names_an_address_that_is_none() -> None:
+    """A spec may have one: what it checks is only which characters there are."""
+    [line] = doctor._spark_of_jobs({"a": _spec("a", "http://master:6o66")})
+    assert (line.verdict, line.what) == ("warn", "Spark of a")
+    assert "Invalid port: '6o66'" in line.found
+
+
+def test_the_doctor_asks_no_resourcemanager_for_its_spark() -> None:
+    """YARN has none: each job brings its own."""
+    on_yarn = with_application(job(), backend="yarn", master="yarn", rest_url="http://127.0.0.1:1", master_ui_url=None)
+    assert not list(doctor._spark_of_jobs({"a": on_yarn}))

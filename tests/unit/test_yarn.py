@@ -25,7 +25,7 @@ from services.collector.master import HttpMaster
 from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters, YarnView
 from tests.support.counted import CountedList
-from tests.support.events import job
+from tests.support.events import job, with_application
 from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
 from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
@@ -294,6 +294,13 @@ def test_a_kill_is_the_submitters(cluster: YarnCluster) -> None:
     assert wait_until(lambda: cluster.backend.state(cluster.spec, tag).alive, 5)
     cluster.backend.kill(cluster.spec, tag)
     assert cluster.backend.state(cluster.spec, tag) is DriverState.ENDED
+
+
+def test_an_address_that_is_none_does_not_answer(tmp_path: Path) -> None:
+    """It must not look like a fault of Tidegate's."""
+    spec = with_application(SPEC, rest_url="http://rm:8o88")
+    with pytest.raises(BackendUnreachable, match="Invalid port: '8o88'"):
+        Yarn(tmp_path).state(spec, "t")
 
 
 @pytest.mark.parametrize("apps", [[1], {"app": [None]}, {"app": [{}]}, {"app": "x"}, {"app": {"id": "a"}}])

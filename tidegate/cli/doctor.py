@@ -255,7 +255,7 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
 
     jobs: dict[str, list[str]] = {}
     for spec in specs.values():
-        if spec.application.rest_url is not None:
+        if spec.application.rest_url is not None and spec.application.backend != "yarn":
             jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
 
     def look(url: str) -> Finding:
@@ -265,7 +265,7 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
             # an answer about a driver that is not there names the version all the same
             answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5).json()
             return spark_finding(what, str(answer["serverSparkVersion"]), url)
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
             said = f"{url}: {type(error).__name__}: {error}"
             return Finding("warn", what, said, "start its master, or correct application.rest_url")
 

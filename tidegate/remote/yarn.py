@@ -58,7 +58,7 @@ class ResourceManager:
         """Return the text at an address, such as a log at a NodeManager; empty if there is none."""
         try:
             response = self._http.get(url, params=query)
-        except httpx.HTTPError:
+        except (httpx.HTTPError, httpx.InvalidURL):
             return ""
         return response.text if response.is_success else ""
 
@@ -70,7 +70,7 @@ class ResourceManager:
         params = query | ({"user.name": user} if user else {})
         try:
             response = self._http.request(method, url, params=params, json={"state": state} if state else None)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise RmUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if response.is_client_error:
             raise RmRefused(f"{method} {url}: {response.status_code}: {response.text[:300]}")
