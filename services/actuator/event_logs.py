@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
-from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, names, scan
-from tidegate.sparklog.event_log import FileTail
+from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, scan
+from tidegate.sparklog.event_log import ROLLING_PREFIX, FileTail, rolled_files
 
 _READ_BYTES = 1024 * 1024
 """How much of a file is searched, as stored."""
@@ -31,14 +31,13 @@ def _files(folder: Place, application_id: str) -> list[Place]:
     """Return the files of an application's log; of a rolled one, the first and the newest."""
     found: list[Place] = []
     for entry in scan(folder):
-        stem, path = entry.name.removeprefix("eventlog_v2_"), folder / entry.name
+        stem, path = entry.name.removeprefix(ROLLING_PREFIX), folder / entry.name
         # after the id, there may be the number of the attempt, a codec, and a mark
         if stem != application_id and not stem.startswith((f"{application_id}_", f"{application_id}.")):
             continue
         if entry.is_dir():
-            rolled = [name for name in names(path) if name.startswith("events_")]
-            rolled.sort(key=lambda name: int(name.split("_")[1]))
-            found += [path / name for name in dict.fromkeys([*rolled[-1:], *rolled[:1]])]
+            rolled = [file for _, file in sorted(rolled_files(path).items())]
+            found += [*rolled[-1:], *rolled[:-1][:1]]
         else:
             found.append(path)
     return found

@@ -232,7 +232,7 @@ def test_a_log_without_new_lines_is_not_read(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(files, "regular", counting)
     listed: list[Path] = []
-    monkeypatch.setattr(event_log, "_rolled_files", listed.append)
+    monkeypatch.setattr(event_log, "rolled_files", listed.append)
     assert read(directory)["recorded"].complete
     assert (opened, listed) == ([], [])
 

@@ -228,13 +228,13 @@ class ApplicationLog:
             return None
         changed_at = self.path.stat().st_mtime_ns if isinstance(self.path, Path) else None
         if changed_at is None or changed_at != self._listed_at:
-            self._files = _rolled_files(self.path)
+            self._files = rolled_files(self.path)
             # folder and first file may appear within one tick of the file system's clock, so do not keep an empty list
             self._listed_at = changed_at if self._files else None
         return min((index for index in self._files if index > self._index), default=None)
 
 
-def _rolled_files(folder: Place) -> dict[int, Place]:
+def rolled_files(folder: Place) -> dict[int, Place]:
     """Return the files to read by index; a compact file replaces all files up to its own index."""
     plain: dict[int, Place] = {}
     compact: dict[int, Place] = {}
