@@ -58,5 +58,5 @@ def _offsets(source: Any) -> Iterable[tuple[str, int, int]]:
     for topic, partitions in source.items() if isinstance(source, dict) else ():
         if isinstance(partitions, dict):
             for partition, offset in partitions.items():
-                if partition.isdecimal():
-                    yield topic, int(partition), int(offset)
+                if partition.isdecimal() and isinstance(offset, int):
+                    yield topic, int(partition), offset

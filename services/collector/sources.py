@@ -220,6 +220,6 @@ def _read_checkpoints(topics: Mapping[str, Collection[str]], files: Files) -> di
     for location, of_job in topics.items():
         try:
             found[location] = checkpoint_offsets(files.place(location), of_job)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             log.warning("cannot read the committed offsets in %s: %s", location, error)
     return found

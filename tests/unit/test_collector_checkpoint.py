@@ -53,6 +53,7 @@ OTHERS = {
     "files": '{"path":"file:///in/a","timestamp":1,"batchId":0}\n{"path":"file:///in/b","timestamp":1,"batchId":0}',
     "shards": '{"metadata":{"streamName":"s"},"shardId-000":{"iteratorType":"AFTER","iteratorPosition":"495"}}',
     "rate": "1700000000000",
+    "numbered": '{"rows":{"0":{"position":5}}}',
 }
 
 
@@ -78,10 +79,11 @@ def test_a_broken_checkpoint_is_an_error(tmp_path: Path) -> None:
         checkpoint_offsets(tmp_path, {"in"})
 
 
-def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["{", '{"a":' * 5000])
+def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: Path, broken: str) -> None:
     """The log directory is empty; the checkpoint still says where the job stopped, and Kafka where the topic ends."""
     checkpoint(tmp_path / "checkpoint", 0, '{"rec":{"0":4000,"1":4000,"2":4000,"3":3999}}')
-    checkpoint(tmp_path / "broken", 0, "{")
+    checkpoint(tmp_path / "broken", 0, broken)
     (tmp_path / "logs").mkdir()
 
     def sleeper(job_id: str, location: Path) -> JobSpec:

@@ -272,8 +272,8 @@ def _of_source(source: Any, offsets: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(offsets, dict):
         return {}
     topics = {topic: partitions for topic, partitions in offsets.items() if isinstance(partitions, dict)}
-    looks_so = all(name.isdecimal() for partitions in topics.values() for name in partitions)
-    return topics if is_kafka or looks_so else {}
+    places = (place for partitions in topics.values() for place in partitions.items())
+    return topics if is_kafka or all(name.isdecimal() and isinstance(at, int) for name, at in places) else {}
 
 
 def _job_started(event: Any) -> events.SparkEvent | None:
