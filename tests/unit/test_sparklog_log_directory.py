@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import time
 import tracemalloc
 from datetime import UTC, datetime
@@ -256,6 +257,20 @@ def test_broken_lines_are_counted_reported_and_skipped(tmp_path: Path, caplog: p
     named = [record.getMessage() for record in caplog.records if "broken line" in record.getMessage()]
     assert len(named) == 5
     assert f"eventlog_v2_{APP_ID}: skipped broken line 1: not an event" in named[0]
+
+
+@pytest.mark.parametrize("figure", [b"addBatch", b"Executor Run Time"])
+def test_figures_that_no_snapshot_may_hold_hide_no_other_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, figure: bytes
+) -> None:
+    """Whoever may write to the directory writes them; the log says which job it is."""
+    absurd = [re.sub(rb'"%s":\d+' % figure, rb'"%s":%d' % (figure, 2 * 10**12), line) for line in recorded()]
+    rolling(tmp_path, as_app(absurd, job_id="a", app_id="app-1"), app_id="app-1")
+    rolling(tmp_path, as_app(recorded(), job_id="b", app_id="app-2"), app_id="app-2")
+    found = read(LogDirectory(tmp_path, limit_bytes=LIMIT), "a", "b")
+    assert newest(found["b"]).batches
+    assert "a" not in found or not newest(found["a"]).batches
+    assert any("app-1" in said or "job a" in said for said in caplog.messages)
 
 
 def test_a_long_backlog_is_read_in_pieces_and_marked_incomplete(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import ValidationError
+
+from tidegate.events.invalid import first_problem
 from tidegate.remote.files import Entry, Place, RemotePath, scan
 from tidegate.runtime.logs import about
 from tidegate.sparklog.application_run import ApplicationRun, Interval, Reading
@@ -91,14 +94,14 @@ class _Followed:
         for line in self.log.lines(limit_bytes):
             try:
                 event = parse(line)
-            except BrokenLine as error:
+                if event is not None:
+                    self.run.apply(event)
+            except (BrokenLine, ValidationError) as error:
                 self._broken += 1
                 self._on_broken()
                 if self._broken <= BROKEN_LINES_NAMED:
-                    log.warning("%s: skipped broken line %d: %s", self.log.path, self._broken, error)
-                continue
-            if event is not None:
-                self.run.apply(event)
+                    what = first_problem(error) if isinstance(error, ValidationError) else error
+                    log.warning("%s: skipped broken line %d: %s", self.log.path, self._broken, what)
         return self.log.bytes_read - before
 
 
@@ -123,7 +126,8 @@ class LogDirectory:
     def read(self, wanted: Mapping[str, Interval | None]) -> dict[str, JobReading]:
         """Follow the logs of all `wanted` jobs; return the readings of those with an interval.
 
-        A job without a log has a reading without runs. Raises `OSError` if the directory cannot be listed.
+        A job without a log has a reading without runs, and one whose log cannot be right has none. Raises `OSError` if
+        the directory cannot be listed.
         """
         self._forget_unwanted(wanted)
         self._find(wanted)
@@ -133,12 +137,17 @@ class LogDirectory:
         for job_id, interval in wanted.items():
             followed = self._jobs.get(job_id, [])
             self._drop_replaced(followed)
-            if interval is not None:
+            if interval is None:
+                continue
+            try:
                 readings[job_id] = JobReading(
                     runs=tuple(each.run.cut(interval) for each in followed),
                     complete=all(each.complete for each in followed),
                     grown_at=followed[-1].log.modified_at if followed else None,
                 )
+            except ValidationError as error:  # of a sum, while no line is broken: it must not hide the other jobs
+                with about(job_id=job_id):
+                    log.warning("job %s: its event log cannot be right: %s", job_id, first_problem(error))
         return readings
 
     def _forget_unwanted(self, wanted: Collection[str]) -> None:
