@@ -75,7 +75,7 @@ from tidegate.engine.tide.memory import TideMemory, early_work
 from tidegate.engine.tide.options import TideOptions
 from tidegate.engine.tide.prior import seeds
 from tidegate.engine.tide.reasons import REASONS
-from tidegate.engine.tide.rollout import Backlog, Choice, Goal, Rollout, SlotPrices, Timing
+from tidegate.engine.tide.rollout import Backlog, Goal, Rollout, SlotPrices, Timing
 from tidegate.engine.tide.shift import LEAST_SHIFT
 from tidegate.engine.ways import CHANGES, way_to
 from tidegate.events.decision import Expectation, Figure
@@ -102,6 +102,9 @@ MIN_BATCHES = 3
 
 SWITCHING_THRESHOLD = 1.0
 """How much too many slots must have cost before the job switches to fewer, per what the switch costs."""
+
+WAITING: Final = frozenset({"TIDE_PATIENCE", "TIDE_CONFIRMING", "TIDE_OUTLIER"})
+"""Reasons to keep the size for now although another one costs less."""
 
 
 class Shrinking(NamedTuple):
@@ -286,27 +289,30 @@ class Tide:
             numbers["cycle_seconds"] = memory.pulses.seconds
         if shrinking is not None:
             numbers |= {"enough": shrinking.seconds, "wasted": shrinking.wasted, "price": shrinking.price}
-            if shrinking.wasted < shrinking.price:
-                return self._answer(case, current, "TIDE_PATIENCE", numbers, memory, rollout)
-            if not rollout.holds(best):
-                numbers["lasts"] = rollout.lasts(best)
-                return self._answer(case, best, "TIDE_SHRINK_BRIEFLY", numbers, memory, rollout)
-            return self._answer(case, best, "TIDE_SHRINK", numbers, memory, rollout)
-        if best == current:
-            return self._hold(case, numbers, memory, rollout)
-        return self._grow(case, growth, numbers, memory, rollout)
+            code = self._shrink(shrinking, numbers, rollout)
+        elif best == current:
+            code = self._hold(case, numbers, memory, rollout)
+        else:
+            code = self._grow(case, numbers, memory, rollout)
+        return self._answer(case, current if code in WAITING else best, code, numbers, memory, rollout)
 
-    def _hold(
-        self, case: Case, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
-    ) -> Proposal[TideMemory]:
-        """Return the present size, and why no size meets the lag objective if that is so."""
+    def _shrink(self, smaller: Shrinking, numbers: dict[str, Figure], rollout: Rollout) -> str:
+        """Return why to shrink, or not yet."""
+        if smaller.wasted < smaller.price:
+            return "TIDE_PATIENCE"
+        if rollout.holds(smaller.size):
+            return "TIDE_SHRINK"
+        numbers["lasts"] = rollout.lasts(smaller.size)
+        return "TIDE_SHRINK_BRIEFLY"
+
+    def _hold(self, case: Case, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout) -> str:
+        """Return why to keep the size: also why no size meets the lag objective, if that is so."""
         objective, reachable = case.spec.scaling.lag_objective_seconds, rollout.objective_seconds
         if reachable == objective:
-            return self._answer(case, case.current, "TIDE_HOLD", numbers, memory, rollout)
+            return "TIDE_HOLD"
         trigger, overhead = memory.limits.trigger_seconds, rollout.model.overhead
         numbers |= {"objective": objective, "reachable": reachable, "trigger": trigger, "overhead": overhead}
-        code = "TIDE_HOLD_TRIGGER" if memory.limits.reachable(objective) == reachable else "TIDE_HOLD_OVERHEAD"
-        return self._answer(case, case.current, code, numbers, memory, rollout)
+        return "TIDE_HOLD_TRIGGER" if memory.limits.reachable(objective) == reachable else "TIDE_HOLD_OVERHEAD"
 
     def _shrinking(self, case: Case, memory: TideMemory, rollout: Rollout) -> tuple[TideMemory, Shrinking | None]:
         """Return the memory with the sizes that are enough, and the smaller size most worth the switch, if any.
@@ -339,32 +345,30 @@ class Tide:
                 best = Shrinking(size, late, seconds, wasted, price)
         return memory, best
 
-    def _grow(
-        self, case: Case, growth: Choice, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout
-    ) -> Proposal[TideMemory]:
-        """Return the larger size, unless it pays to measure once more."""
-        o, current, model, prices = self.options, case.current, rollout.model, rollout.prices
+    def _grow(self, case: Case, numbers: dict[str, Figure], memory: TideMemory, rollout: Rollout) -> str:
+        """Return why to grow, or why it pays to measure once more."""
+        o, model, prices = self.options, rollout.model, rollout.prices
         wait = WAIT_INTERVALS * case.spec.interval_seconds
         # The smallest growth that is sustained decides, whatever the lag: more lag never makes waiting cheaper.
         smallest = rollout.smallest_growth()
         at_once = rollout.late_if_delayed(smallest, 0.0)
         waiting = rollout.late_if_delayed(smallest, wait) - at_once
         numbers["waiting"] = waiting
-        gain = (smallest - current) * wait  # slots not paid for while waiting
+        gain = (smallest - case.current) * wait  # slots not paid for while waiting
         announced, start = case.announced, rollout.change.delay + wait
         if announced and announced.grows_above((1.0 - rollout.headroom) * model.rate, start):
             # The job upstream has measured it already.
             numbers |= announced.values
-            return self._answer(case, growth.size, "TIDE_GROW_ANNOUNCED", numbers, memory, rollout)
+            return "TIDE_GROW_ANNOUNCED"
         if self._forecast(memory)[0].outlier is not None:
-            return self._answer(case, current, "TIDE_OUTLIER", numbers, memory, rollout)
+            return "TIDE_OUTLIER"
         if o.catch_up and prices.late_second * waiting <= gain:
-            return self._answer(case, current, "TIDE_CONFIRMING", numbers, memory, rollout)
+            return "TIDE_CONFIRMING"
         slower = memory.shift.named(case.measured_at)
         if slower >= 1.0 + LEAST_SHIFT:
             numbers["slower"] = slower
-            return self._answer(case, growth.size, "TIDE_GROW_SLOWER", numbers, memory, rollout)
-        return self._answer(case, growth.size, "TIDE_GROW", numbers, memory, rollout)
+            return "TIDE_GROW_SLOWER"
+        return "TIDE_GROW"
 
     def _forecast(self, memory: TideMemory) -> tuple[ArrivalForecast, float]:
         """Return the forecast that is believed, with its memory of the level, seconds."""
