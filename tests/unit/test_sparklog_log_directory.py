@@ -107,6 +107,18 @@ def test_a_log_without_read_permission_affects_only_itself(
     assert newest(read(directory, "a", "b")["b"]).app_id == "app-b"
 
 
+@pytest.mark.parametrize("name", ["mine", "eventlog_v2_mine"])
+def test_a_circle_of_links_hides_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """Whoever may write to the directory can make one; it is said once."""
+    (tmp_path / name).symlink_to(name)
+    rolling(tmp_path, recorded())
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    for _ in range(2):
+        assert newest(read(directory)["recorded"]).app_id == APP_ID
+    assert [said for said in caplog.messages if name in said] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
 def test_unwanted_logs_are_not_kept_in_memory(tmp_path: Path) -> None:
     """Other applications leave nothing in memory; a log that is wanted later is found."""
     directory = LogDirectory(tmp_path, limit_bytes=LIMIT)

@@ -187,7 +187,7 @@ def _may_be_log(entry: Entry) -> bool:
 def _size(path: Place) -> int:
     """Return the size of a log, 0 if it is not known: reading it says why."""
     try:
-        return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in list(scan(path)))
+        return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in scan(path))
     except OSError:
         return 0
 

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -306,15 +306,18 @@ def log_uri(uri: str) -> str:
     return uri if root is None else root[0] + quote(uri[root.end() :])
 
 
-def scan(folder: Place) -> Iterable[Entry]:
+def scan(folder: Place) -> Sequence[Entry]:
     """Return what is in a folder. Raises `FileNotFoundError`, `NotADirectoryError`, `OSError`."""
-    return os.scandir(folder) if isinstance(folder, Path) else folder.scan()
+    if isinstance(folder, RemotePath):
+        return folder.scan()
+    with os.scandir(folder) as found:
+        return list(found)
 
 
-def entries(folder: Place) -> list[Entry]:
+def entries(folder: Place) -> Sequence[Entry]:
     """Return what is in a folder; nothing if there is no such folder."""
     try:
-        return list(scan(folder))
+        return scan(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
 

@@ -73,17 +73,16 @@ def logged_runs(folder: Place) -> list[LoggedRun]:
     folder = folder.absolute() if isinstance(folder, Path) else folder  # workers start in folders of their own
     found = []
     for entry in scan(folder):
-        if entry.name.startswith(".") or not (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
-            continue
-        path = folder / entry.name
-        run = ApplicationRun()
+        path, run = folder / entry.name, ApplicationRun()
         try:
+            if entry.name.startswith(".") or not (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
+                continue
             for number, event in enumerate(events_of(path)):
                 run.apply(event)
                 if (run.started and run.job_id) or number > HEAD_EVENTS:
                     break
         except OSError:
-            continue  # another codec, or another user's: its snapshots are not provable
+            continue  # another codec, another user's, a circle of links: its snapshots are not provable
         if run.started is not None and run.job_id is not None:
             found.append(LoggedRun(run.job_id, run.started.app_id, run.started.at, path))
     return sorted(found, key=lambda each: (each.job_id, each.started_at))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -175,9 +174,14 @@ class LogDirectory:
             known = self._by_stem.get(stem)
             if known is not None and known.log.path.name != entry.name:
                 known.log.renamed(self._path / entry.name)
-            elif stem not in self._done and (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
-                with suppress(FileNotFoundError):  # deleted or renamed since the listing
-                    fresh.append((entry.stat().st_mtime, self._path / entry.name))
+            elif stem not in self._done:
+                try:
+                    if entry.name.startswith(ROLLING_PREFIX) or entry.is_file():
+                        fresh.append((entry.stat().st_mtime, self._path / entry.name))
+                except FileNotFoundError:
+                    pass  # deleted or renamed since the listing
+                except OSError as error:  # such as a circle of links
+                    self._refuse(stem, error)
         self._done &= listed
         self._appeared = {stem: listing for stem, listing in self._appeared.items() if stem in listed}
         self._unwanted = {stem: job_id for stem, job_id in self._unwanted.items() if stem in listed}
@@ -211,9 +215,7 @@ class LogDirectory:
             self._done.add(stem)
             return
         except OSError as error:  # perhaps another user's: Spark lets only owner and group read
-            if self._refused.get(stem) != str(error):
-                log.warning("ignored an event log until it can be read: %s", error)
-            self._refused[stem] = str(error)
+            self._refuse(stem, error)
             return
         self._done.add(stem)
         job_id = str(followed.run.job_id)
@@ -221,6 +223,11 @@ class LogDirectory:
             self._follow(stem, job_id, followed)
         else:
             self._unwanted[stem] = job_id
+
+    def _refuse(self, stem: str, error: OSError) -> None:
+        if self._refused.get(stem) != str(error):
+            log.warning("ignored an event log until it can be read: %s", error)
+        self._refused[stem] = str(error)
 
     def _follow(self, stem: str, job_id: str, followed: _Followed) -> None:
         """Follow a run if it is its job's newest."""
