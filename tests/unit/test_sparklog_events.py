@@ -269,6 +269,7 @@ def test_the_lines_that_are_broken_below_are_whole() -> None:
         (progress_line(sources=[{"numInputRows": -3}]), "-3 is not a count"),
         (progress_line(sources=[{"numInputRows": float("nan")}]), "nan is not a count"),
         (progress_line(sources=[{"numInputRows": 1, "endOffset": '{"t":{"x":1}}'}]), "'x'"),
+        (progress_line(sources=[{"numInputRows": 1, "endOffset": '{"":{"0":5}}'}]), "'' is not a topic"),
         (progress_line(sources=None), "QueryProgressEvent"),
         (progress_line(durationMs=[]), "QueryProgressEvent"),
         (progress_line(stateOperators=[{"operatorName": None}]), "None is not text"),
@@ -305,12 +306,13 @@ def test_cutting_out_the_unused_middle_changes_nothing(kind: str, name: str) -> 
     [
         {"metadata": {"streamName": "s"}, "shardId-000": {"iteratorType": "AFTER", "iteratorPosition": "495"}},
         {"rows": {"0": {"position": 5}}},
+        {"all rows": {"0": 5}},
         "any text",
         {"logOffset": 3},
         12,
         None,
     ],
-    ids=["shards", "numbered", "text", "files", "rate", "none"],
+    ids=["shards", "numbered", "named", "text", "files", "rate", "none"],
 )
 def test_a_source_next_to_kafka_does_not_break_the_progress(offset: Any) -> None:
     """The offsets of a source of another kind are left out, and those of Kafka are read."""

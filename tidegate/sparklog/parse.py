@@ -28,6 +28,8 @@ _SCAN = '"MicroBatchScan"'
 _REAL_TIME_SCAN = '"RealTimeStreamScan"'
 """The same with a real-time trigger."""
 
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
 _PYTHON_SOURCE = ".python.PythonMicroBatchStream"
 """In the description of a data source in Python, whose offsets may look like those of any other."""
 
@@ -272,8 +274,12 @@ def _of_source(source: Any, offsets: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(offsets, dict):
         return {}
     topics = {topic: partitions for topic, partitions in offsets.items() if isinstance(partitions, dict)}
+    strange = next((topic for topic in topics if not _TOPIC.fullmatch(topic)), None)
+    if is_kafka and strange is not None:  # asked for an empty one, Kafka's client tells nothing of the others
+        raise ValueError(f"{strange!r:.80} is not a topic")
     places = (place for partitions in topics.values() for place in partitions.items())
-    return topics if is_kafka or all(name.isdecimal() and isinstance(at, int) for name, at in places) else {}
+    looks_so = strange is None and all(name.isdecimal() and isinstance(at, int) for name, at in places)
+    return topics if is_kafka or looks_so else {}
 
 
 def _job_started(event: Any) -> events.SparkEvent | None:
