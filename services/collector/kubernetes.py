@@ -51,6 +51,8 @@ _ALL = "all namespaces"
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SUFFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
+_CORES = re.compile("[0-9]{1,4}")
+"""Of an executor; any other text is a mistake of somebody's."""
 _QUOTAS = {"requests.cpu": "cpu", "cpu": "cpu", "requests.memory": "memory", "memory": "memory", "pods": "pods"}
 """Which resource a line of a quota limits."""
 
@@ -273,7 +275,7 @@ def _slots(pod: Object, usual: int) -> int:
     """Return the slots of an executor: Spark tells it in an environment variable."""
     for container in (pod.get("spec") or {}).get("containers") or []:
         for variable in container.get("env") or []:
-            if variable.get("name") == "SPARK_EXECUTOR_CORES" and str(variable.get("value")).isdigit():
+            if variable.get("name") == "SPARK_EXECUTOR_CORES" and _CORES.fullmatch(str(variable.get("value"))):
                 return int(variable["value"])
     return usual
 

@@ -197,6 +197,13 @@ def test_other_applications_are_seen(cluster: Cluster) -> None:
     assert view.slots_used == 5
 
 
+@pytest.mark.parametrize("told", [{"value": "²"}, {"value": "many"}, {"value": "9" * 8}, {"valueFrom": {}}])
+def test_an_executor_that_does_not_tell_its_slots_disturbs_no_job(cluster: Cluster, told: dict[str, Any]) -> None:
+    """It counts with one: anybody who may make pods there can call one an executor."""
+    cluster.spark("executor", "x", "app-9", "else", container={"env": [{"name": "SPARK_EXECUTOR_CORES", **told}]})
+    assert _snapshot(cluster.view()).pool.slots_used == 3
+
+
 def test_a_name_that_is_no_label_is_known(cluster: Cluster) -> None:
     """Spark shortens and changes names for its labels; the job that asks finds itself."""
     cluster.spark("driver", "x", "spark-x", "my-job-v2")
