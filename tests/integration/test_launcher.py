@@ -315,6 +315,27 @@ def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: D
     assert sorted(heard) == ["a", "a", "b", "b"], "each driver started both queries"
 
 
+@pytest.mark.timeout(300)
+def test_a_paused_driver_resumes_the_queries_that_the_script_asked_for(drivers: Drivers) -> None:
+    """The script has used writer and session again since; each query is as it was told to be."""
+    (drivers.folder / "script.py").write_text(TWO_QUERIES)
+
+    def seen() -> dict[str, str]:
+        return {path.name.split("-")[1]: path.read_text() for path in drivers.folder.glob("seen-*")}
+
+    wanted = {"a": "a a", "b": "b b"}
+    driver = drivers.start(Token(1), 0.0)
+    assert wait_until(lambda: seen() == wanted, 150), drivers.log()
+    Claims(drivers.control).raise_fence(Token(2), "a")
+    drivers.control.request_hold(HandoverOrder(Token(2), driver, 60.0))
+    assert wait_until(lambda: drivers.control.paused(Token(2)), 60), drivers.log()
+    for path in drivers.folder.glob("seen-*"):
+        path.unlink()
+    Claims(drivers.control).raise_fence(Token(3), "a")
+    drivers.control.let_go(HandoverOrder(Token(3), driver))
+    assert wait_until(lambda: seen() == wanted, 60), (seen(), drivers.log())
+
+
 USUAL = """
 import sys, time
 from pyspark.sql import SparkSession

@@ -42,14 +42,29 @@ def _answers(**values: Any) -> Any:
     return types.SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
 
 
+class FakeSession:
+    """A SparkSession of an application, with a default checkpoint location, and the JVM's side of it."""
+
+    def __init__(self, location: str | None, application: str) -> None:
+        settings = types.SimpleNamespace(equals=lambda _other: True)
+        properties: Any = types.SimpleNamespace(clone=lambda: properties)
+        context = _answers(getLocalProperties=properties)
+        context.setLocalProperties = lambda _properties: None
+        self.conf = types.SimpleNamespace(get=lambda _name, default: location or default)
+        self.sparkContext = types.SimpleNamespace(
+            applicationId=application, getConf=lambda: types.SimpleNamespace(getAll=list), _jsc=_answers(sc=context)
+        )
+        self._jsparkSession = _answers(
+            sessionState=_answers(conf=_answers(getAllConfs=settings)), cloneSession=_answers(conf=self.conf)
+        )
+
+
 class FakeWriter:
     """A DataStreamWriter of an application, with the session's default checkpoint location."""
 
     def __init__(self, location: str | None = None, *, application: str = "app-1", **fields: Any) -> None:
-        context = types.SimpleNamespace(applicationId=application, getConf=lambda: types.SimpleNamespace(getAll=list))
-        self._spark = types.SimpleNamespace(
-            sparkContext=context, conf=types.SimpleNamespace(get=lambda _name, default: location or default)
-        )
+        self._spark = FakeSession(location, application)
+        self._df = types.SimpleNamespace(writeStream=self)
         self.options = JavaOptions(fields.pop("options", {}))
         private = {"extraOptions": self.options, "source": "console", "outputMode": "Append"} | fields
         found = {
@@ -57,7 +72,7 @@ class FakeWriter:
             for name, value in private.items()
         }
         self._jwrite = types.SimpleNamespace(
-            getClass=lambda: types.SimpleNamespace(getDeclaredField=lambda name: found[name])
+            getClass=lambda: types.SimpleNamespace(getDeclaredField=lambda name: found[name], getDeclaredFields=list)
         )
 
     def option(self, key: str, value: str) -> FakeWriter:

@@ -77,6 +77,8 @@ class QueryStarter:
         if handle is not None:
             handle._jsq = query._jsq
             query = handle
+        if how.surroundings is None:  # the script may use the writer and its session again before a resume
+            how = self._log.attempt("keep how the query was started", how.on_its_own) or how
         self._turn.remember(StartedQuery(query, how))
         self._remember(query)
         return query
