@@ -11,6 +11,7 @@ log does not tell the committed offsets, they are the checkpoint's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -78,7 +79,7 @@ def logged_runs(folder: Place) -> list[LoggedRun]:
             if entry.name.startswith(".") or not (entry.name.startswith(ROLLING_PREFIX) or entry.is_file()):
                 continue
             for number, event in enumerate(events_of(path)):
-                run.apply(event)
+                _apply(run, event)
                 if (run.started and run.job_id) or number > HEAD_EVENTS:
                     break
         except OSError:
@@ -101,6 +102,12 @@ def events_of(path: Place) -> Iterator[events.SparkEvent]:
                 continue
             if event is not None:
                 yield event
+
+
+def _apply(run: ApplicationRun, event: events.SparkEvent) -> None:
+    """Add an event, unless it has figures that no snapshot may hold."""
+    with suppress(BrokenLine):
+        run.apply(event)
 
 
 def compare_with_logs(
@@ -180,7 +187,7 @@ class _RunCutter:
         closest: list[_Difference] = []
         for count in range(len(self._ahead) + 1):
             if count:
-                trial.apply(self._ahead[count - 1])
+                _apply(trial, self._ahead[count - 1])
                 at = _time_of(self._ahead[count - 1])
                 due = count if at is not None and at <= end else due
             for interval in intervals:
@@ -191,7 +198,7 @@ class _RunCutter:
                     self._commit(trial, count, interval)
                     return []
         for event in self._ahead[:due]:
-            self._run.apply(event)
+            _apply(self._run, event)
         if self._run.started is None:
             return [("incarnation", shot.incarnation, None)]
         wrong = (
@@ -234,7 +241,7 @@ class _RunCutter:
         if self._inherited is None:
             run = ApplicationRun()
             for event in events_of(self._before.path) if self._before else ():
-                run.apply(event)
+                _apply(run, event)
             self._inherited = run.committed
         return self._inherited
 

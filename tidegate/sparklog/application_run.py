@@ -18,8 +18,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
 
+from pydantic import ValidationError
+
+from tidegate.events.invalid import first_problem
 from tidegate.events.snapshot import MicroBatch, RunningBatch, StageTasks, StateOperator
 from tidegate.sparklog import events
+from tidegate.sparklog.parse import BrokenLine
 from tidegate.sparklog.rehearsals import Rehearsals
 from tidegate.sparklog.rounds import Round, growth
 from tidegate.sparklog.running import BatchInProgress
@@ -165,9 +169,12 @@ class ApplicationRun:
         self._round = Round()
 
     def apply(self, event: events.SparkEvent) -> None:
-        """Add one event."""
+        """Add one event; raise `BrokenLine` for figures that no snapshot may hold."""
         if not self._rehearsals.has(event):
-            self._apply(event)
+            try:
+                self._apply(event)
+            except ValidationError as error:
+                raise BrokenLine(first_problem(error)) from None
 
     def _apply(self, event: events.SparkEvent) -> None:
         match event:
@@ -334,10 +341,6 @@ class ApplicationRun:
             query.running = None
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
             return  # a trigger without a batch, or a repetition in a compacted log
-        query.last_batch, query.batch_at, query.idle_at = event.batch_id, event.finished_at, None
-        query.limited = event.limited
-        if self._beside_kafka(query):
-            return
         batch = MicroBatch(
             batch_id=event.batch_id,
             started_at=event.started_at,
@@ -346,6 +349,10 @@ class ApplicationRun:
             input_records=event.input_records if event.start else _read_once(event.input_records, running),
             output_records=event.output_records,
         )
+        query.last_batch, query.batch_at, query.idle_at = event.batch_id, event.finished_at, None
+        query.limited = event.limited
+        if self._beside_kafka(query):
+            return
         if topics := self._shared_by(query):
             made = self._round.add(batch, event.finished_at, growth(before, self.committed, topics))
             if made is None:

@@ -95,12 +95,11 @@ class _Followed:
                 event = parse(line)
                 if event is not None:
                     self.run.apply(event)
-            except (BrokenLine, ValidationError) as error:
+            except BrokenLine as error:
                 self._broken += 1
                 self._on_broken()
                 if self._broken <= BROKEN_LINES_NAMED:
-                    what = first_problem(error) if isinstance(error, ValidationError) else error
-                    log.warning("%s: skipped broken line %d: %s", self.log.path, self._broken, what)
+                    log.warning("%s: skipped broken line %d: %s", self.log.path, self._broken, error)
         return self.log.bytes_read - before
 
 
