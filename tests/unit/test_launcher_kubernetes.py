@@ -78,10 +78,14 @@ def test_a_pod_uses_its_account(tmp_path: Path, server: FakeKubernetes) -> None:
         ({"clusters": []}, "there is no cluster 'c'"),
         ({"users": [{"name": "u", "user": {"exec": {}}}]}, "logs in with a program"),
         ({"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": True}}]}, "name the authority"),
+        ({"users": [{"name": "u", "user": {"client-key-data": "a"}}]}, "client-key-data is no PEM"),
+        ({"users": [{"name": "u", "user": {"client-key-data": "/w=="}}]}, "client-key-data is no PEM"),
+        ({"users": [{"name": "u", "user": {"client-key": "gone.pem"}}]}, "gone.pem"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     """The message names the file and what is wrong in it."""
+    kubeconfig(tmp_path)
     (tmp_path / "config").write_text(yaml.safe_dump(CONFIG | changes))
     with pytest.raises(AccessError, match=rf"KUBECONFIG {tmp_path}/config: .*{said}"):
         ApiAccess.find({"KUBECONFIG": str(tmp_path / "config")})

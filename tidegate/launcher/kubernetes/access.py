@@ -131,6 +131,11 @@ def _named(path: Path, config: dict[str, Any], kind: str, name: object) -> dict[
 def _pem(path: Path, entry: dict[str, Any], field: str) -> str | None:
     """Return a certificate or key, which is in the file itself or in another one."""
     data, file = entry.get(f"{field}-data"), entry.get(field)
-    if data is not None:
-        return base64.b64decode(str(data)).decode("ascii")
-    return None if file is None else (path.parent / str(file)).read_text(encoding="ascii")
+    try:
+        if data is not None:
+            return base64.b64decode(str(data)).decode("ascii")
+        return None if file is None else (path.parent / str(file)).read_text(encoding="ascii")
+    except OSError as error:
+        raise AccessError(f"KUBECONFIG {path}: {error}") from error
+    except ValueError:  # its text might hold the key
+        raise AccessError(f"KUBECONFIG {path}: {field}{'' if data is None else '-data'} is no PEM") from None
