@@ -24,6 +24,7 @@ from services.operator.resource import streaming_job
 from services.operator.settings import OperatorSettings
 from tests.support.events import START
 from tests.support.fake_streaming_jobs import FakeStreamingJobs
+from tests.support.reach import MAY, PLACES, parties, reached, templates
 from tidegate.console.settings import ConsoleSettings
 from tidegate.runtime.settings import ServiceSettings
 
@@ -198,6 +199,27 @@ def test_a_namespace_admits_only_pods_in_bounds(folder: str, level: str) -> None
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == level
     specs = [found["spec"] for found in objects("NetworkPolicy", under=folder)]
     assert {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]} in specs
+
+
+@pytest.mark.parametrize("name", MAY)
+def test_a_pod_may_reach_what_it_needs_and_nothing_else(name: str) -> None:
+    """By the policies' text; `test_network` shows it on a real cluster."""
+    here, there = namespace_of("base"), namespace_of("jobs")
+    policies = [
+        (found["metadata"].get("namespace", there if under == "jobs" else here), found["spec"])
+        for under in ("base", "jobs", "components", "overlays")
+        for found in objects("NetworkPolicy", under=under)
+    ]
+    made = templates(objects("Deployment", "StatefulSet", "Job"))
+    beyond = {"prometheus": "monitoring", "KEDA": "keda", "ingress": "ingress", "outsider": "other"}
+    who = parties(here, there, made, beyond)
+    assert who.keys() == MAY.keys()
+    found = {
+        place
+        for place, at in PLACES.items()
+        if reached(policies, who[name], at, None if at.party is None else who[at.party])
+    }
+    assert found == MAY[name]
 
 
 def test_both_claims_are_of_volumes_that_the_demo_gives() -> None:
