@@ -76,7 +76,7 @@ def streaming_job_crd() -> Schema:
                         _column("Target", ".status.target", "integer", "Task slots that Tidegate has decided on."),
                         _column("State", ".status.state", "string", "What the cluster says of the job."),
                         _column("Status", ".status.status", "string", "Whether the size is right."),
-                        _column("Accepted", _condition("Accepted"), "string", "Whether the spec is in force.", 1),
+                        _column("Accepted", _condition("Accepted"), "string", "Whether the spec is in force."),
                         _column("Healthy", _condition("Healthy"), "string", "Whether the job keeps up.", 1),
                         _column("Why", ".status.why", "string", "The newest decision, in a sentence."),
                         _column("Age", ".metadata.creationTimestamp", "date", "Since when the object exists."),

@@ -50,6 +50,12 @@ def test_the_schema_is_structural() -> None:
     assert list(crd.not_structural(broken)) == ["spec.x: unsupported $ref", "spec.x: no type"]
 
 
+def test_a_list_shows_that_an_object_is_refused() -> None:
+    """`kubectl get sj` has the column, not only `--output=wide`: everything else of a refused new object is empty."""
+    columns = crd.streaming_job_crd()["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert "Accepted" in {column["name"] for column in columns if not column.get("priority")}
+
+
 def test_every_field_of_a_job_file_is_a_field_of_the_spec() -> None:
     """A job file is a StreamingJob's spec, but for what Kubernetes itself keeps; `slots` is added."""
     assert SPEC["properties"].keys() == (JobSpec.model_fields.keys() - {*crd.NOT_IN_SPEC}) | {"slots"}

@@ -320,6 +320,7 @@ def test_a_wrong_object_is_named_and_a_right_one_is_taken_over(ready: Kubectl, j
         accepted = refused(jobs, "other")
         assert accepted["reason"] == "Invalid"
         assert "scaling.policy: unknown policy 'tyde'" in accepted["message"]
+        assert "False" in jobs("get", "sj", "other")
         example["spec"]["scaling"] = {"policy": "hpa"}
         jobs.apply(example)
         assert wait_until(lambda: conditions(jobs.get("sj", "other"))["Accepted"] == "True", 30, 0.5)
