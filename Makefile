@@ -47,7 +47,7 @@ test-s3: setup  ## tests on an S3 server on this machine: checkpoint, event log 
 	TIDEGATE_TEST_S3=1 $(BIN)/python -m pytest tests/s3 $(ARGS)
 
 spark: $(OTHER_SPARK)/.installed  ## another version of Spark, in .tidegate: SPARK=3.5 (the default), 4.0 or 4.1
-	PYTHONPATH=$(CURDIR)/$(OTHER_SPARK) $(BIN)/python -m tidegate.stack.setup
+	PYTHONPATH="$(CURDIR)/$(OTHER_SPARK)" $(BIN)/python -m tidegate.stack.setup
 
 ON_SPARK := $(addprefix tests/integration/test_,launcher.py launcher_event_log.py main_class.py starts.py actuator.py \
 	actuator_resize.py handover.py replay_kafka.py archive.py backtest.py $(if $(filter 3.5,$(SPARK)),,audit.py))
@@ -55,14 +55,14 @@ ON_SPARK := $(addprefix tests/integration/test_,launcher.py launcher_event_log.p
 UNCLOSED := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 test-spark: spark  ## the tests of launcher, actuator and replay on that version of Spark: start, resize, stop, audit
-	PYTHONPATH=$(CURDIR)/$(OTHER_SPARK) $(BIN)/python -m pytest -m "not slow" $(UNCLOSED) $(ON_SPARK) $(ARGS)
+	PYTHONPATH="$(CURDIR)/$(OTHER_SPARK)" $(BIN)/python -m pytest -m "not slow" $(UNCLOSED) $(ON_SPARK) $(ARGS)
 
 faults: setup  ## what takes minutes each: actuator, drivers, executors killed at any point of each way; a batch of two minutes
 	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)
 
 compiled: $(INSTALLED) prometheus  ## the engine compiled by mypyc, in a copy of this checkout: the same decisions, its tests
 	$(BIN)/python -m bench.compiled
-	cd .tidegate/compiled && $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider tests/property tests/unit $(ARGS)
+	cd .tidegate/compiled && "$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider tests/property tests/unit $(ARGS)
 
 PROSE := README.md CONTRIBUTING.md CHANGELOG.md docs schemas tidegate services demo bench tools tests deploy
 

@@ -8,31 +8,40 @@
 set -eu
 umask 077
 folder=${1:-"$(dirname "$0")/secrets"}
-mkdir -p "$folder"
-if [ -e "$folder/redis_acl" ] && [ -e "$folder/console_operators" ]; then
+if [ -e "$folder/console_operators" ] && [ -e "$folder/client.env" ]; then
     echo "$folder already holds secrets; to make new ones, remove it first" >&2
     exit 0
 fi
-secret() { head -c 32 /dev/urandom | base64 | tr -d '/+=\n'; }
+new=$folder/.new
+rm -rf "$new"
+mkdir -p "$new"
+trap 'rm -rf "$new"' EXIT
+# The shell ignores a failure within a pipe, or within the arguments of a command.
+secret() { text=$(head -c 32 /dev/urandom | base64) && printf %s "$text" | tr -d '/+=\n'; }
+hash() { sum=$(sha256sum < "$new/redis_$1") && echo "${sum%% *}"; }
 for user in decider actuator monitor; do
-    secret > "$folder/redis_$user"
+    secret > "$new/redis_$user"
 done
-printf '{"operator": "%s"}\n' "$(secret)" > "$folder/console_operators"
-hash() { printf %s "$(cat "$folder/redis_$1")" | sha256sum | cut -d ' ' -f 1; }
+operator=$(secret)
+decider=$(hash decider)
+actuator=$(hash actuator)
+monitor=$(hash monitor)
+printf '{"operator": "%s"}\n' "$operator" > "$new/console_operators"
 rights='+@read +@write +@scripting +@connection +ping -@dangerous -@pubsub'
-# shellcheck disable=SC2086  # $rights is a list
-{
-    echo "user default off"
-    echo "user decider on #$(hash decider) ~tidegate:cooldown:* ~tidegate:pool:* ~tidegate:view" $rights
-    echo "user actuator on #$(hash actuator) ~tidegate:fence:*" $rights
-    echo "user monitor on #$(hash monitor) resetkeys +ping +info"
-} > "$folder/redis_acl"
-cat > "$folder/client.env" <<END
+cat > "$new/redis_acl" <<END
+user default off
+user decider on #$decider ~tidegate:cooldown:* ~tidegate:pool:* ~tidegate:view $rights
+user actuator on #$actuator ~tidegate:fence:* $rights
+user monitor on #$monitor resetkeys +ping +info
+END
+cat > "$new/client.env" <<END
 export TIDEGATE_BOOTSTRAP_SERVERS=127.0.0.1:\${HOST_KAFKA_PORT:-9094}
 export TIDEGATE_REDIS_URL=redis://127.0.0.1:\${HOST_REDIS_PORT:-6380}/0
 export TIDEGATE_REDIS_USERNAME=monitor
-export TIDEGATE_REDIS_PASSWORD=$(cat "$folder/redis_monitor")
+export TIDEGATE_REDIS_PASSWORD=$(cat "$new/redis_monitor")
 END
 # The containers' users do not own these files. The folder keeps everyone else on this machine out.
-chmod 0444 "$folder"/redis_* "$folder/console_operators"
+chmod 0444 "$new"/redis_* "$new/console_operators"
+mv -f "$new"/redis_* "$new/console_operators" "$folder"
+mv -f "$new/client.env" "$folder"  # the last one: with it, the secrets are complete
 echo "wrote $folder"

@@ -306,6 +306,33 @@ def secrets(tmp_path: Path) -> Path:
     return tmp_path / "secrets"
 
 
+def test_secrets_are_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Without a program that it needs the script fails and leaves no secret; the next run makes all, and they stay."""
+    script, folder, programs = DEPLOY / "make-secrets.sh", tmp_path / "my secrets", tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "dirname", "mkdir", "rm", "mv", "chmod", "cat", "head", "tr", "base64", "sha256sum"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+
+    def made() -> int:
+        ran = subprocess.run(
+            [script, folder], env={"PATH": str(programs)}, check=False, timeout=30, capture_output=True
+        )
+        return ran.returncode
+
+    for name in ("base64", "sha256sum", "chmod", "mv"):
+        hidden = (programs / name).rename(tmp_path / name)
+        assert made() != 0, name
+        assert not folder.exists() or list(folder.iterdir()) == [], name
+        hidden.rename(programs / name)
+    assert made() == 0
+    texts = {path.name: path.read_text("utf-8") for path in folder.iterdir()}
+    mounted = {Path(secret["file"]).name for secret in COMPOSE["secrets"].values()}
+    assert texts.keys() == mounted | {"client.env"}
+    assert len(re.findall(r" #[0-9a-f]{64} ", texts["redis_acl"])) == 3
+    assert made() == 0
+    assert {path.name: path.read_text("utf-8") for path in folder.iterdir()} == texts
+
+
 def test_redis_takes_our_configuration_and_holds_each_user_to_its_keys(
     secrets: Path, tmp_path: Path, stack: StackProvider
 ) -> None:
