@@ -231,6 +231,8 @@ def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
         (["--set", "train", "--trace", "load.csv"], "--trace has no meaning with --set"),
         (["--interval", "30"], "--interval needs --set"),
         (["--ablate"], "--ablate needs --set"),
+        (["--scenarios", "--trace", "load.csv"], "--trace has no meaning with --scenarios"),
+        (["--scenarios", "--json", "scores.json"], "--json has no meaning with --scenarios"),
         (["--set", "choose", "--kind", "tinny"], "unknown kind 'tinny', known are few, linear"),
         (["--set", "choose", "--load", "tweets_amzn"], "unknown load 'tweets_amzn', known are bursts"),
     ],

@@ -43,6 +43,8 @@ OF_WORKLOADS = frozenset({"workload", "trace", "speed", "since", "hours", "quick
 """Options that say nothing about the pairs of a set."""
 OF_SETS = frozenset({"rounds", "kind", "only", "objective", "interval", "pulses", "ablate", "folder"})
 """Options that need `--set`."""
+NOT_OF_SCENARIOS = OF_WORKLOADS - {"scenarios"} | OF_SETS | {"ways", "scores"}
+"""Options that say nothing about the scenarios with a known answer."""
 
 
 @app.command()
@@ -101,7 +103,7 @@ def lab(
 
     Example:  python -m tidegate.lab --set choose --policy tide --policy tide:horizon_seconds=1800 --ways restart
     """
-    _refuse_unused(context, pair_set)
+    _refuse_unused(context, pair_set, scenarios=scenarios)
     usual = 1.0 if quick else SECONDS / 3600
     try:
         if pair_set is not None:
@@ -213,9 +215,14 @@ def _pairs(pair_set: PairSet, rounds: int, kinds: list[str] | None, loads: list[
     return chosen
 
 
-def _refuse_unused(context: typer.Context, pair_set: PairSet | None) -> None:
+def _refuse_unused(context: typer.Context, pair_set: PairSet | None, *, scenarios: bool) -> None:
     """Exit if an option was given that would do nothing."""
-    useless, reason = (OF_SETS, "needs --set") if pair_set is None else (OF_WORKLOADS, "has no meaning with --set")
+    if pair_set is not None:
+        useless, reason = OF_WORKLOADS, "has no meaning with --set"
+    elif scenarios:
+        useless, reason = NOT_OF_SCENARIOS, "has no meaning with --scenarios"
+    else:
+        useless, reason = OF_SETS, "needs --set"
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if option.name in useless and source is not None and source.name == "COMMANDLINE":
