@@ -97,6 +97,43 @@ def test_inhibitions_name_alerts_that_exist() -> None:
     assert set(re.findall(r"Tidegate[A-Za-z]+", text)) <= set(BY_NAME)
 
 
+@pytest.mark.parametrize(
+    ("cause", "hidden"),
+    [
+        ({"alertname": "TidegateServiceDown", "service": "collector"}, {"TidegateJobNotMeasured"}),
+        ({"alertname": "TidegateServiceDown", "service": "decider"}, {"TidegateJobNotMeasured"}),
+        ({"alertname": "TidegateServiceDown", "service": "actuator"}, {"TidegateChangeHangs"}),
+        (
+            {"alertname": "TidegateKafkaUnreachable", "service": "collector"},
+            {"TidegateJobNotMeasured", "TidegateSourceFails"},
+        ),
+        ({"alertname": "TidegateKafkaUnreachable", "service": "decider"}, {"TidegateJobNotMeasured"}),
+        ({"alertname": "TidegateKafkaUnreachable", "service": "actuator"}, {"TidegateChangeHangs"}),
+        ({"alertname": "TidegateJobGivenUp", "job_id": "a"}, {"TidegateStartFailed"}),
+        ({"alertname": "TidegateJobGivenUp", "job_id": "b"}, set()),
+        ({"alertname": "TidegateJobStuck", "job_id": "a"}, {"TidegateJobLate"}),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else "",
+)
+def test_a_cause_hides_only_what_follows_from_it(cause: dict[str, str], hidden: set[str]) -> None:
+    """Without an actuator, jobs are still measured: an alert that one is not says something else."""
+    rules = yaml.safe_load((DEPLOY / "alertmanager" / "alertmanager.yml").read_text("utf-8"))["inhibit_rules"]
+
+    def fits(matchers: list[str], labels: dict[str, str]) -> bool:
+        found = [re.fullmatch(r'(\w+) =~? "?([^"]+)"?', matcher) for matcher in matchers]
+        return all(each is not None and re.fullmatch(each[2], labels.get(each[1], "")) for each in found)
+
+    targets = [{"alertname": name, "job_id": "a"} for name in BY_NAME]
+    assert hidden == {
+        target["alertname"]
+        for rule in rules
+        for target in targets
+        if fits(rule["source_matchers"], cause)
+        and fits(rule["target_matchers"], target)
+        and all(cause.get(label) == target.get(label) for label in rule.get("equal", ()))
+    }
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_the_runbook_has_a_section_for_the_alert(alert: Alert) -> None:
     """Each alert links to a section of the runbook, and its texts say what happened and what to do."""
