@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from tidegate.stack.errors import StackError
 from tidegate.stack.java import Java
 
 _SUBMIT = """#!/bin/sh
-case "$SPARK_SUBMIT_OPTS" in *ArchiveClassesAtExit=*) ;; *) exit 9 ;; esac
-file=${SPARK_SUBMIT_OPTS#*ArchiveClassesAtExit=}
-echo "classes of $JAVA_HOME" > "${file%% *}"
+eval "set -- $SPARK_SUBMIT_OPTS"
+case "$1" in *ArchiveClassesAtExit=*) ;; *) exit 9 ;; esac
+echo "classes of $JAVA_HOME" > "${1#*ArchiveClassesAtExit=}"
 """
 
 
@@ -23,12 +24,12 @@ echo "classes of $JAVA_HOME" > "${file%% *}"
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand in for the installed Spark; return its `spark-submit`."""
     monkeypatch.setattr(class_data, "spark_home", lambda: tmp_path / "spark")
-    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "my cache"))
     return stand_in(tmp_path / "spark", _SUBMIT)
 
 
 def test_an_archive_is_made_once_for_each_java(submit: Path, tmp_path: Path) -> None:
-    """Another Java needs another archive; the options name it."""
+    """Another Java needs another archive; the options name it, wherever the cache is."""
     del submit
     told: list[str] = []
     first, second = Java(tmp_path / "a", "17.0.1"), Java(tmp_path / "b", "21.0.1")
@@ -36,7 +37,7 @@ def test_an_archive_is_made_once_for_each_java(submit: Path, tmp_path: Path) -> 
         archive = class_data.ensure_class_data(java, told.append)
         assert archive.read_text() == f"classes of {java.home}\n"
         assert len(told) == made
-    assert f"-XX:SharedArchiveFile={archive} " in class_data.light_jvm()
+    assert f"-XX:SharedArchiveFile={archive}" in shlex.split(class_data.light_jvm())
     assert sorted(path.suffix for path in archive.parent.iterdir()) == [".jsa", ".made-for"]
 
 

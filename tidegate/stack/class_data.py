@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +42,11 @@ def light_jvm() -> str:
 
 
 def with_archive() -> str:
-    """Return the options of a JVM that maps the archive, and prints nothing about one that does not fit."""
-    return f"-XX:SharedArchiveFile={class_data()} -Xshare:auto -Xlog:disable"
+    """Return the options of a JVM that maps the archive, and prints nothing about one that does not fit.
+
+    Spark splits options as a shell does.
+    """
+    return f"{shlex.quote(f'-XX:SharedArchiveFile={class_data()}')} -Xshare:auto -Xlog:disable"
 
 
 def light_conf() -> dict[str, str]:
@@ -83,7 +87,7 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
         "SPARK_HOME": str(spark_home()),
         "SPARK_CONF_DIR": str(archive.parent / "none"),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={scratch} -XX:+UseSerialGC -Xlog:disable",
+        "SPARK_SUBMIT_OPTS": f"{shlex.quote(f'-XX:ArchiveClassesAtExit={scratch}')} -XX:+UseSerialGC -Xlog:disable",
     }
     try:
         done = subprocess.run(
