@@ -152,13 +152,12 @@ def _print(outcome: RunOutcome, objective: float, keep: bool) -> None:
     ]
     console.print(table("Checks", CHECK_COLUMNS, rows))
     console.print()
-    console.print(f"picture   {outcome.png}\nreport    {outcome.page}", markup=False)
-    console.print(
-        f"recording {outcome.recording}\nlogs      {environment.logs} and {environment.info.log_dir}", markup=False
-    )
+    console.print(f"picture   {outcome.png}\nreport    {outcome.page}")
+    console.print(f"recording {outcome.recording}\nlogs      {environment.logs} and {environment.info.log_dir}")
     if keep:
         _print_exploring(outcome)
-    console.print("[bold green]all checks passed[/]" if outcome.passed else "[bold red]a check failed[/]")
+    verdict, style = ("all checks passed", "bold green") if outcome.passed else ("a check failed", "bold red")
+    console.print(verdict, style=style)
 
 
 def _print_exploring(outcome: RunOutcome) -> None:
@@ -175,4 +174,4 @@ def _print_exploring(outcome: RunOutcome) -> None:
         f"Stop everything with: tidegate down --work-dir {environment.info.work_dir}",
         *([] if pods is None else [f"and the job's pods with: kubectl delete namespace {pods.namespace}"]),
     ]
-    stdout().print("\n".join(lines), markup=False)
+    stdout().print("\n".join(lines))

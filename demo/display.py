@@ -51,7 +51,7 @@ class LiveDisplay:
 
     def tell(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(f"{time.monotonic() - self._began:6.0f} s  {text}", markup=False)
+        self._console.print(f"{time.monotonic() - self._began:6.0f} s  {text}")
 
     @contextmanager
     def live(self) -> Iterator[Callable[[Timeline], None]]:

@@ -75,6 +75,7 @@ def _console(*, stderr: bool) -> Console:
     return PipingConsole(
         stderr=stderr,
         highlight=False,
+        markup=False,  # names and paths may hold brackets
         soft_wrap=not terminal,
         width=None if terminal else PIPE_WIDTH,
         no_color=None if terminal else True,

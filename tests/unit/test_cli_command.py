@@ -310,6 +310,8 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("tidegate.cli.tail.received", lambda *_args, **_more: iter(()))
     ran = CliRunner().invoke(app, ["tail", "decisions", "--job", "[/x]", "-b", "127.0.0.1:1"])
     assert (ran.exit_code, ran.stderr) == (0, "no decisions of [/x] yet\n")
+    ran = CliRunner().invoke(app, ["status", "--work-dir", str(tmp_path / "[/x]")])
+    assert (ran.exit_code, ran.stdout.partition(";")[0]) == (1, f"no stack is running in {tmp_path}/[/x]")
 
 
 @pytest.mark.parametrize("words", [["load.csv", "--job", "orders"], ["events", "--spec", "job.yaml"]])

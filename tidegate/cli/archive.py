@@ -64,11 +64,11 @@ def run(
             nonlocal records, gaps
             records, gaps = records + batch.records, gaps + len(batch.gaps)
             for gap in batch.gaps:
-                stderr().print(f"gap: {gap}", markup=False, style="yellow")
+                stderr().print(f"gap: {gap}", style="yellow")
             if task is not None:
                 shown.update(task, completed=records)
             else:
-                stdout().print(f"{clock(datetime.now(UTC))}  {figure(batch.records)} records", markup=False)
+                stdout().print(f"{clock(datetime.now(UTC))}  {figure(batch.records)} records")
 
         try:
             stream.archive(
@@ -82,7 +82,7 @@ def run(
             )
         finally:
             found = f", {gaps} gaps" if gaps else ""
-            stdout().print(f"archived {figure(records)} records in {folder}{found}", markup=False)
+            stdout().print(f"archived {figure(records)} records in {folder}{found}")
 
 
 def compact(folder: Folder, master: Master = LOCAL) -> None:
@@ -151,11 +151,11 @@ def show(folder: Folder) -> None:
     stdout().print(table("", columns, [_row(each) for each in topics], right=right))
     for each in topics:
         for partition, first in each.expired:
-            stdout().print(f"{each.topic}, partition {partition}: expired before offset {first}", markup=False)
+            stdout().print(f"{each.topic}, partition {partition}: expired before offset {first}")
         for gap in each.gaps[:MOST_GAPS]:
-            stdout().print(f"gap: {gap}", markup=False)
+            stdout().print(f"gap: {gap}")
         if len(each.gaps) > MOST_GAPS:
-            stdout().print(f"gap: {each.topic}: {len(each.gaps) - MOST_GAPS} more", markup=False)
+            stdout().print(f"gap: {each.topic}: {len(each.gaps) - MOST_GAPS} more")
 
 
 def export(

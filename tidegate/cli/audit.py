@@ -85,8 +85,8 @@ def audit(
     out = stdout()
     out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))
     for line in details(result):
-        out.print(line, markup=False)
-    out.print(verdict(result, strict=strict), markup=False)
+        out.print(line)
+    out.print(verdict(result, strict=strict))
     if json_file is not None:
         json_file.write_text(as_json(result, strict=strict), encoding="utf-8")
     if html_file is not None:

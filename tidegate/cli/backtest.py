@@ -124,13 +124,13 @@ def backtest_command(
     for report in reports:
         _show(report)
     for each in left_out:
-        stdout().print(f"left out: {each.name}: {each.why}", markup=False)
+        stdout().print(f"left out: {each.name}: {each.why}")
     _write(reports, left_out, source, html, json_file, job_file)  # last: what cannot be written loses nothing else
     for what, path in (("page", html), ("figures", json_file), ("job file", job_file)):
         if path is not None and reports:
-            stdout().print(f"{what}: {path}", markup=False)
+            stdout().print(f"{what}: {path}")
     if not reports:
-        stdout().print(f"no job in {source} could be backtested", markup=False)
+        stdout().print(f"no job in {source} could be backtested")
         raise typer.Exit(NO)
 
 
@@ -244,18 +244,18 @@ def _written(option: str, path: Path, write: Callable[[Path], None]) -> None:
 
 def _show(report: JobReport) -> None:
     out = stdout()
-    out.print(f"{report.name}: {report.source}", markup=False)
-    out.print(f"On the part kept back: {told.headline(report)}.", markup=False)
-    out.print(told.trust(report), markup=False)
+    out.print(f"{report.name}: {report.source}")
+    out.print(f"On the part kept back: {told.headline(report)}.")
+    out.print(told.trust(report))
     for remark in report.fit.remarks if report.fit is not None else ():
-        out.print(f"Note: {remark}.", markup=False)
+        out.print(f"Note: {remark}.")
     out.print()
     for title, kept in (("On the part kept back", True), ("On all of it", False)):
         rows = told.result_rows(report, kept=kept)
         out.print(f"{title}:")  # also in a pipe, where tables have no title: the two tables look alike
         out.print(table("", told.RESULT_COLUMNS, rows, right=told.RESULT_COLUMNS[1:]))
         out.print()
-    out.print(told.options_in_words(report), markup=False)
+    out.print(told.options_in_words(report))
     if report.found.matters:
         out.print(table("Options that matter", told.OPTION_COLUMNS, told.option_rows(report)))
     out.print()

@@ -82,12 +82,12 @@ def calibrate_command(
         f"Lag counts snapshots with more than {FLOOR_SECONDS:g} s of arrivals waiting. The twin ran without noise."
     )
     for why in calibrated.left_out:
-        stdout().print(f"Left out: {why}", markup=False)
+        stdout().print(f"Left out: {why}")
     from tidegate.lab.picture import draw_beside  # noqa: PLC0415  (matplotlib takes seconds to import)
 
     title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
     draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
-    stdout().print(f"\npicture: {out}", markup=False)
+    stdout().print(f"\npicture: {out}")
 
 
 def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:

@@ -44,7 +44,7 @@ def new_key(
     Example:  tidegate chain new-key archive.key
     """
     made = keys.new_key(path, service)
-    stdout().print(f"key {made.public.key_id}: {path} signs, {keys.public_path(path)} verifies", markup=False)
+    stdout().print(f"key {made.public.key_id}: {path} signs, {keys.public_path(path)} verifies")
 
 
 def head(folder: Folder, key: Key, trust: Trusted = None, master: Master = LOCAL) -> None:
@@ -66,7 +66,7 @@ def head(folder: Folder, key: Key, trust: Trusted = None, master: Master = LOCAL
     rows = [[each.topic, each.partition, each.first_offset, each.last_offset, figure(each.records)] for each in made]
     columns = ["topic", "partition", "first offset", "last offset", "records"]
     stdout().print(table("", columns, rows, right=columns[1:]))
-    stdout().print(f"signed with key {signer.public.key_id}", markup=False)
+    stdout().print(f"signed with key {signer.public.key_id}")
 
 
 def rotate(
@@ -92,7 +92,7 @@ def rotate(
         )
     prove.continued(folder, old, _trusted(trust, old))
     statements.state_new_key(folder / CHAIN, old, new.public)
-    stdout().print(f"key {new.public.key_id} signs in the place of {old.public.key_id}", markup=False)
+    stdout().print(f"key {new.public.key_id} signs in the place of {old.public.key_id}")
 
 
 def verify(
@@ -149,11 +149,11 @@ def _print(found: prove.Proof) -> None:
     for each in found.partitions:
         if each.expired_before:
             place = f"{each.topic}, partition {each.partition}"
-            stdout().print(f"{place}: begins at offset {each.expired_before}; the rest has expired", markup=False)
+            stdout().print(f"{place}: begins at offset {each.expired_before}; the rest has expired")
     lines = [f"STATEMENT {problem}" for problem in found.trusted.problems]
     lines += [f"DAMAGED {said(damage)}" for damage in found.damages]
     for line in lines[:MOST_LINES]:
-        stdout().print(line, markup=False, style="bold red")
+        stdout().print(line, style="bold red")
     if len(lines) > MOST_LINES:
         stdout().print(f"and {figure(len(lines) - MOST_LINES)} more", style="bold red")
     if found.ok and found.trusted.statements:

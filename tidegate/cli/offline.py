@@ -82,13 +82,13 @@ def decided(
         try:
             states[snapshot.job_id], decision = engine().step(state, snapshot, specs[snapshot.job_id], observed)
         except AlreadyDecided as error:
-            stderr().print(f"skipped: {error}", style="yellow", markup=False)
+            stderr().print(f"skipped: {error}", style="yellow")
             continue
         waiting = [r for r in waiting if r not in due]
         yield decision
     if unknown:
         jobs = ", ".join(sorted(unknown))
-        stderr().print(f"skipped: snapshots of jobs without a spec in the file: {jobs}", markup=False)
+        stderr().print(f"skipped: snapshots of jobs without a spec in the file: {jobs}")
 
 
 def _opened(name: str) -> TextIO:

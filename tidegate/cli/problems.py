@@ -11,6 +11,7 @@ import typer
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
+from rich.text import Text
 from typer.core import TyperGroup
 
 from tidegate.archive.keys import BadKey
@@ -147,7 +148,6 @@ def _reported() -> Iterator[None]:
 def _show(problem: Problem) -> None:
     """Print a problem to standard error."""
     console = stderr()
-    console.print("[bold red]error[/]", end=": ")
-    console.print(str(problem), markup=False)
+    console.print(Text.assemble(("error", "bold red"), f": {problem}"))
     if problem.hint:
-        console.print(f"  hint: {problem.hint}", markup=False, style="yellow" if console.is_terminal else "")
+        console.print(f"  hint: {problem.hint}", style="yellow" if console.is_terminal else "")

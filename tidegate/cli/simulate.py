@@ -93,7 +93,7 @@ def simulate_command(
     _show(job, recording, scores[0], epoch)
     if out is not None:
         _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, out)
-        stdout().print(f"picture: {out}", markup=False)
+        stdout().print(f"picture: {out}")
 
 
 def _recording(scenario: Scenario) -> JobRecording:

@@ -116,4 +116,4 @@ def _private_key(path: Path, password: SecretStr | None) -> str:
 
 
 def _say(text: str) -> None:
-    stderr().print(text, markup=False)
+    stderr().print(text)

@@ -206,7 +206,7 @@ def show_unreadable(spec: JobSpec, files: Files) -> None:
         try:
             files.place(location)
         except FilesError as error:
-            stdout().print(f"  note: {error}; collector and actuator need the same", style="yellow", markup=False)
+            stdout().print(f"  note: {error}; collector and actuator need the same", style="yellow")
 
 
 def show_shared_pool(spec: JobSpec, others: Iterable[JobSpec]) -> None:
@@ -217,7 +217,6 @@ def show_shared_pool(spec: JobSpec, others: Iterable[JobSpec]) -> None:
             f"  note: {other.job_id} runs on another cluster and has pool_id {spec.pool_id} too; give each cluster its"
             " own, or slots reserved in one count in the other",
             style="yellow",
-            markup=False,
         )
 
 

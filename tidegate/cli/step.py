@@ -117,9 +117,9 @@ def _go(
 
 def _show(walked: WalkedEvent, count: int, total: int) -> None:
     out = stdout()
-    out.print(f"[{count}/{total}] {heading(walked)}", markup=False, style="bold" if walked.decision else "")
+    out.print(f"[{count}/{total}] {heading(walked)}", style="bold" if walked.decision else "")
     for line in details(walked):
-        out.print(f"    {line}", markup=False, style="bold red" if "DIFFERS" in line else "")
+        out.print(f"    {line}", style="bold red" if "DIFFERS" in line else "")
 
 
 @contextmanager

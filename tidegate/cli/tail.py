@@ -146,7 +146,7 @@ def tail(
         stdout().print(table("", [name for name, _ in shown.columns], rows, right=right))
     else:
         what = f"no {topic.value} " + (f"of {job} " if job else "") + (f"since {since}" if since else "yet")
-        stderr().print(what, markup=False)
+        stderr().print(what)
 
 
 def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received[Any]]:
@@ -176,4 +176,4 @@ def _follow(shown: TopicFormat, events: Iterator[Received[Any]], as_json: bool) 
 
 
 def _skipped(bad: BadRecord) -> None:
-    stderr().print(f"skipped {json.dumps(str(bad))[1:-1]}", style="yellow", markup=False)
+    stderr().print(f"skipped {json.dumps(str(bad))[1:-1]}", style="yellow")

@@ -87,7 +87,7 @@ def follow_manual(settings: ClientSettings, spec: JobSpec, began: datetime, time
                 else:
                     request.result(event)
                 for at, word, sentence in request.lines[shown:]:
-                    console.print(clock(at), styled(word), sentence, markup=False)
+                    console.print(clock(at), styled(word), sentence)
                 shown = len(request.lines)
     finally:
         stop.set()

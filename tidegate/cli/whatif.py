@@ -86,7 +86,7 @@ def what_if(
     _write(trial, found, out, html)  # last: what cannot be written loses nothing else
     for name, path in (("picture", out), ("page", html)):
         if path is not None and not as_text:
-            stdout().print(f"{name}: {path}", markup=False)
+            stdout().print(f"{name}: {path}")
 
 
 def _write(trial: Trial, found: list[DecisionDifference], out: Path | None, html: Path | None) -> None:
@@ -105,9 +105,9 @@ def _write(trial: Trial, found: list[DecisionDifference], out: Path | None, html
 
 def _show(trial: Trial, found: list[DecisionDifference], rows: int) -> None:
     console = stdout()
-    console.print(heading(trial, found), markup=False)
+    console.print(heading(trial, found))
     for line in changes_of_spec(trial):
-        console.print(f"  {line}", markup=False)
+        console.print(f"  {line}")
     console.print()
     if found:
         console.print(table("Decisions that differ", COLUMNS, difference_rows(found[:rows]), right=("times",)))
@@ -120,7 +120,7 @@ def _show(trial: Trial, found: list[DecisionDifference], rows: int) -> None:
         console.print(table("In figures", columns, cells, right=columns[1:]))
         console.print()
     for line in how_sure(trial):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def _recorded(

@@ -88,12 +88,12 @@ def why(
     if warnings := warnings_of(_measured(settings, decision)):
         stdout().print("\nWarnings of the measurement:")
         for line in warnings:
-            stdout().print(f"  {line}", markup=False)
+            stdout().print(f"  {line}")
     if change:
         said = [in_words(one) for one in _changes(settings, decision)]
         stdout().print("\nWhat it would take to change it, the nearest first:")
         for line in said or ["No other value of a single input changes it."]:
-            stdout().print(f"  {line}", markup=False)
+            stdout().print(f"  {line}")
 
 
 def change_fields(found: NearestChange) -> dict[str, object]:
