@@ -7,6 +7,7 @@ import json
 import shutil
 import stat
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from tidegate.archive.chain import Head, Seen, content, head
 from tidegate.archive.damage import Damage, Kind
 from tidegate.archive.keys import BadKey, SigningKey, new_key, public_path, read_key, read_trusted
+from tidegate.archive.manifest import Manifest
 from tidegate.archive.statements import numbered, read_trusted_statements, signed_blocks, state_heads, state_new_key
 from tidegate.cli import app
 from tidegate.cli.chain import said
@@ -173,6 +175,29 @@ def test_a_key_is_replaced_by_one_that_it_has_signed(chain: Path, key: SigningKe
     state_heads(chain, key, [some_head(50)])
     (problem,) = read_trusted_statements(chain, [key.public]).problems
     assert "was replaced by statement 3 and signs no more" in problem
+
+
+def test_a_key_that_has_signed_does_not_come_back(chain: Path, key: SigningKey, tmp_path: Path) -> None:
+    """A key that was replaced signs no more: if it, or the present one, were introduced, nobody could sign again."""
+    archive = Manifest(topic_prefix="t.", created_at=datetime(2026, 3, 1, tzinfo=UTC))
+    (tmp_path / "archive.json").write_text(archive.model_dump_json(), "utf-8")
+    second = new_key(tmp_path / "2.key", "archive")
+    for old, new in (("a.key", "a.key"), ("a.key", "2.key"), ("2.key", "a.key")):
+        words = ["chain", "rotate", str(tmp_path), "--key", str(tmp_path / old), "--new-key", str(tmp_path / new)]
+        ran = CliRunner().invoke(app, [*words, "--trust", str(tmp_path / "a.key.pub")])
+        assert ran.exit_code == (0 if new == "2.key" else 2)
+        assert ("signs this archive already" in ran.stderr) == (new != "2.key")
+    state_heads(chain, second, [some_head(30)])
+    assert read_trusted_statements(chain, [key.public]).problems == ()
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+def test_a_key_needs_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A folder is no place for a key, and is named as such."""
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(app, ["chain", "new-key", name])
+    assert (ran.exit_code, ran.stderr) == (2, f"error: {name or '.'} already exists; a key is never overwritten\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_key_of_one_service_introduces_none_of_another(chain: Path, key: SigningKey, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -89,6 +90,30 @@ def test_an_archive_is_made_only_in_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a" / "archive.json").write_text("{}")
     with pytest.raises(store.BadArchive, match="topic_prefix"):
         store.load(tmp_path / "a")
+
+
+def test_an_archive_whose_making_was_interrupted_is_made_by_the_next(tmp_path: Path) -> None:
+    """A full disk or a kill between making the folder and the manifest in it leaves nothing that is in the way."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "archive.json.tmp").write_text("{")
+    assert store.load_or_create(folder, "t.").topic_prefix == "t."
+
+
+def test_an_archive_that_another_process_makes_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are started at once: the second one does not put an empty manifest in the place of the first one's."""
+    locked = store._locked
+
+    def first_the_other(path: Path, wait_seconds: float) -> AbstractContextManager[None]:
+        monkeypatch.setattr(store, "_locked", locked)
+        store.load_or_create(path.parent, "t.")
+        store.change(path.parent, lambda m: m.extended((), {("results", 0): [(0, 9)]}, NOW), NOW)
+        return locked(path, wait_seconds)
+
+    monkeypatch.setattr(store, "_locked", first_the_other)
+    assert store.load_or_create(tmp_path / "a", "t.").position("results", 0) == 10
 
 
 def test_a_change_that_fails_changes_nothing_a_reader_sees(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def new_key(path: Path, service: str) -> SigningKey:
 
 def public_path(path: Path) -> Path:
     """Return where the public key of a private key file is."""
-    return path.with_name(path.name + PUBLIC)
+    return Path(f"{path}{PUBLIC}")
 
 
 def read_key(path: Path) -> SigningKey:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MANIFEST = "archive.json"
+SCRATCH = f"{MANIFEST}.tmp"
+CHANGE_LOCK = "change.lock"
+LEFT_BY_A_START = {SCRATCH, CHANGE_LOCK, MANIFEST}
+"""What may be in the folder of an archive that is being made, or whose making was interrupted."""
 RECORDS = "records"
 CHECKPOINT = "checkpoint"
 STAGING = "staging"
@@ -80,10 +84,12 @@ def load(folder: Path) -> Manifest:
 def load_or_create(folder: Path, topic_prefix: str) -> Manifest:
     """Return what an archive holds, after making an empty one if the folder is new or empty."""
     if not (folder / MANIFEST).exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or {each.name for each in folder.iterdir()} - LEFT_BY_A_START):
             raise BadArchive(f"{folder} is neither an archive nor empty; give the archive a folder of its own")
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder, Manifest(topic_prefix=topic_prefix, created_at=datetime.now(UTC)))
+        with _locked(folder / CHANGE_LOCK, LOCK_SECONDS):
+            if not (folder / MANIFEST).exists():  # another process may have made it meanwhile
+                _write(folder, Manifest(topic_prefix=topic_prefix, created_at=datetime.now(UTC)))
     manifest = load(folder)
     if manifest.topic_prefix != topic_prefix:
         raise BadArchive(
@@ -98,7 +104,7 @@ def change(folder: Path, changed: Callable[[Manifest], Manifest], now: datetime)
 
     `changed` may move files into the archive with `adopt`. Files that no reader needs any more are deleted.
     """
-    with _locked(folder / "change.lock", LOCK_SECONDS):
+    with _locked(folder / CHANGE_LOCK, LOCK_SECONDS):
         before = load(folder)
         after = changed(before)
         kept = tuple(each for each in after.retired if now - each.at < KEPT_FOR_READERS)
@@ -213,7 +219,7 @@ def _locked(path: Path, wait_seconds: float) -> AbstractContextManager[None]:
 
 
 def _write(folder: Path, manifest: Manifest) -> None:
-    scratch = folder / f"{MANIFEST}.tmp"
+    scratch = folder / SCRATCH
     with scratch.open("wb") as file:
         file.write(manifest.model_dump_json(indent=1).encode() + b"\n")
         file.flush()

@@ -90,7 +90,12 @@ def rotate(
             f"{key} signs for {old.public.service}, {successor} for {new.public.service}",
             f"make the new key with --service {old.public.service}",
         )
-    prove.continued(folder, old, _trusted(trust, old))
+    signed = prove.continued(folder, old, _trusted(trust, old)).statements
+    if new.public.key_id in {old.public.key_id, *(each.key_id for each in signed)}:
+        raise Problem(
+            f"{successor} signs this archive already, or did: a key that was replaced is not trusted again",
+            "`tidegate chain new-key` makes another one",
+        )
     statements.state_new_key(folder / CHAIN, old, new.public)
     stdout().print(f"key {new.public.key_id} signs in the place of {old.public.key_id}")
 
