@@ -71,7 +71,7 @@ def stderr() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    terminal = _is_terminal(sys.stderr if stderr else sys.stdout)
+    terminal = is_terminal(sys.stderr if stderr else sys.stdout)
     return PipingConsole(
         stderr=stderr,
         highlight=False,
@@ -83,7 +83,7 @@ def _console(*, stderr: bool) -> Console:
     )
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal; one that is closed from the start, which is None, is not."""
     return stream is not None and stream.isatty()
 
@@ -95,7 +95,7 @@ def styled(word: str) -> Text:
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
     """Return a table; cells are `Text` or anything with a `str`; columns in `right` are aligned to the right."""
-    terminal = _is_terminal(sys.stdout)
+    terminal = is_terminal(sys.stdout)
     shown = Table(
         title=title if terminal and title else None,
         title_justify="left",

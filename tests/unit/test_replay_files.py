@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.streams import write_recording
+from tidegate.events.topics import TOPICS
 from tidegate.replay import record
 from tidegate.replay.files import (
     BadRecording,
     KafkaRecord,
     RecordingManifest,
+    TopicFile,
     damaged,
     from_line,
     read,
@@ -153,3 +156,22 @@ def test_what_an_interrupted_recording_left_is_replaced(tmp_path: Path) -> None:
     )
     assert [each.name for each in tmp_path.iterdir()] == ["noon"]
     assert [each.name for each in (tmp_path / "noon").iterdir()] == ["manifest.json"]
+
+
+def test_a_second_recording_into_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """It does not delete what the first one has written so far; afterwards the folder is in use."""
+
+    def described(files: tuple[TopicFile, ...]) -> RecordingManifest:
+        return RecordingManifest(topic_prefix="t.", recorded_at=NOW, files=files)
+
+    def meanwhile() -> Iterator[KafkaRecord]:
+        yield KafkaRecord(0, 0, 1, b"a", b"{}")
+        with pytest.raises(CannotRecord, match=r"another process is writing noon\.partial"):
+            record.write_recording(tmp_path / "noon", [], described)
+        yield KafkaRecord(0, 1, 2, b"a", b"{}")
+
+    made = record.write_recording(tmp_path / "noon", [(TOPICS[0], meanwhile())], described)
+    assert made.files[0].records == 2
+    assert damaged(tmp_path / "noon", made) == []
+    with pytest.raises(CannotRecord, match="already exists"):
+        record.write_recording(tmp_path / "noon", [], described)

@@ -173,3 +173,12 @@ def test_a_file_that_workers_cannot_read_is_named(recording: Path) -> None:
         list(index(None, parts[0]))
     with pytest.raises(BadRecording, match="holds no snapshots"):
         files_of(recording, read_manifest(recording))
+
+
+def test_a_file_that_has_become_shorter_is_named(recording: Path) -> None:
+    """Somebody has cut the file since it was indexed: that ends with an error, and ends."""
+    files = files_of(recording, read_manifest(recording))
+    rows = [row for part in ranges(files) for row in index(None, part)]
+    files[True].write_bytes(files[True].read_bytes()[:100])
+    with pytest.raises(BadRecording, match=r"decisions\.ndjson, line "):
+        list(with_values(files, rows[::-1]))

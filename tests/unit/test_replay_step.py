@@ -143,6 +143,22 @@ def test_options_that_do_not_fit_are_refused(rec: Path, options: list[str], says
     assert says in run(rec, *options, code=2).replace("\n", " ")
 
 
+@pytest.mark.parametrize(("given", "code", "said"), [("<&-", 0, ""), ("", 2, "is no key")])
+def test_input_that_is_closed_or_no_text_leaves_no_traceback(rec: Path, given: str, code: int, said: str) -> None:
+    """Without standard input the first event is shown, as with an empty one."""
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -m tidegate replay step --from "$1" {given}', sys.executable, str(rec)],
+        input=b"\xff\n",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, b"Traceback" in ran.stderr) == (code, False)
+    assert said in ran.stderr.decode()
+    assert shown(ran.stdout.decode()) == [1]
+
+
 def test_at_a_pace_it_takes_its_time(rec: Path) -> None:
     """At 200 times the recorded pace, 160 recorded seconds take 0.8 s."""
     began = time.monotonic()

@@ -20,6 +20,7 @@ from tidegate.events.decision import decision_id
 from tidegate.events.envelope import value_of
 from tidegate.events.snapshot import snapshot_id
 from tidegate.installed import engine
+from tidegate.replay.difference import first_difference
 from tidegate.replay.report import render
 from tidegate.replay.verify import JobTally, JobVerifier
 
@@ -161,6 +162,17 @@ def test_equal_values_in_other_bytes_are_a_difference() -> None:
     assert tally.differing == 1
     assert tally.first is not None
     assert tally.first.path.startswith("(byte ")
+
+
+def test_other_bytes_next_to_a_wide_character_are_a_difference() -> None:
+    """What is shown of the bytes may begin within a character, or be the end of the longer one."""
+    wide = '{"a":1,"b":"' + 30 * "€" + '"}'
+    for place in range(12, 42):
+        path, was, made = first_difference(wide.encode(), f"{wide[:place]}\\u20ac{wide[place + 1 :]}".encode())
+        assert path.startswith("(byte ")
+        assert was != made
+    path, was, made = first_difference(b'{"a":1}\n', b'{"a":1}')
+    assert (path, was, made) == ("(byte 7)", '{"a":1}\n', '{"a":1}')
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff", b"[]", b"{}", b'{"sequence":1}'])

@@ -33,7 +33,7 @@ from tidegate.operate import (
     with_size,
 )
 from tidegate.remote.files import Files, FilesError
-from tidegate.terminal import size, stdout
+from tidegate.terminal import is_terminal, size, stdout
 
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorded with the change.")]
 
@@ -183,7 +183,7 @@ def remove(
     settings = connect(bootstrap_servers, topic_prefix)
     spec_of(settings, job)
     if not yes:
-        if not sys.stdin.isatty():
+        if not is_terminal(sys.stdin):
             raise Problem("cannot ask for confirmation without a terminal", "add --yes to remove the job")
         typer.confirm(f"Remove {job} from Tidegate?", abort=True)
     operate.remove(settings, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import termios
@@ -23,7 +24,7 @@ from tidegate.replay.publish import Move, Sender, check_kept, mover
 from tidegate.replay.schedule import Departure, schedule
 from tidegate.replay.walk import Walk, WalkedEvent, details, heading
 from tidegate.runtime.publisher import Publisher
-from tidegate.terminal import stderr, stdout
+from tidegate.terminal import is_terminal, stderr, stdout
 
 HELP = "Enter or space: next event · n: next decision · j: next event of this job · q: quit"
 
@@ -150,7 +151,7 @@ def _published(
 @contextmanager
 def _keys() -> Iterator[Iterator[Key]]:
     """Yield the keys pressed; on a terminal each at once, from a pipe line by line."""
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         yield _from_lines()
         return
     descriptor = sys.stdin.fileno()
@@ -173,7 +174,9 @@ def _from_terminal(descriptor: int) -> Iterator[Key]:
 
 def _from_lines() -> Iterator[Key]:
     """Yield the keys in each line; an empty line is Enter."""
-    for line in sys.stdin:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="backslashreplace")
+    for line in sys.stdin or ():  # None if it is closed from the start
         for pressed in line.rstrip("\r\n") or "\n":
             if pressed not in KEYS:
                 raise Problem(f"standard input: {pressed!r} is no key", HELP)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import Problem
 from tidegate.fleet.feed import Feed
+from tidegate.terminal import is_terminal
 
 LOOK_BACK = timedelta(minutes=10)
 """How far back to read at the start: most jobs have a decision every few seconds."""
@@ -24,7 +25,7 @@ def top(bootstrap_servers: Bootstrap = None, topic_prefix: Prefix = None) -> Non
     """
     settings = connect(bootstrap_servers, topic_prefix)
     feed = Feed(settings, LOOK_BACK)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         raise Problem("`tidegate top` needs a terminal", "`tidegate jobs` prints the same once")
     from tidegate.cli.top_app import TopApp  # noqa: PLC0415  (Textual takes long to import)
 

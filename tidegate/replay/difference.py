@@ -29,9 +29,10 @@ def first_difference(recorded: bytes, recomputed: bytes) -> tuple[str, str, str]
     was, made = json.loads(recorded), json.loads(recomputed)
     found = _walk(was, made, "")
     if found is None:  # equal values in different bytes: spacing, order of fields, format of a number
-        place = next((n for n, (a, b) in enumerate(zip(recorded, recomputed, strict=False)) if a != b), 0)
+        place = next(n for n, (a, b) in enumerate(zip_longest(recorded, recomputed)) if a != b)
         around = slice(max(0, place - 20), place + 20)
-        return f"(byte {place})", recorded[around].decode(), recomputed[around].decode()
+        was_there, made_there = (raw[around].decode("utf-8", "replace") for raw in (recorded, recomputed))
+        return f"(byte {place})", was_there, made_there
     return found
 
 

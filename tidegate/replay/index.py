@@ -168,7 +168,6 @@ def _bad_line(path: Path, position: int, error: Exception) -> BadRecording:
     """Return the error for the line at a position, in bytes, of a file once unpacked."""
     number = 1
     with opened(path) as file:
-        while file.tell() < position:
-            file.readline()
+        while file.tell() < position and file.readline():
             number += 1
     return BadRecording(f"{path}, line {number}: {error!r:.300}")

@@ -6,8 +6,10 @@ complete one. The `jobs` topic is a table, not a log: all of it is recorded, wha
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -106,18 +108,37 @@ def write_recording(
     partial = directory.with_name(directory.name + ".partial")
     if partial.exists() and not _was_left(partial):
         raise CannotRecord(f"{partial} is in the way: it was not left by an interrupted recording; move it away")
-    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
-    partial.mkdir(parents=True)
-    try:
-        manifest = described(tuple(_write(partial, topic, some, compress) for topic, some in records))
-        write_manifest(partial, manifest)
-        if directory.exists():
-            directory.rmdir()
-        partial.rename(directory)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    partial.mkdir(parents=True, exist_ok=True)
+    with _alone(partial):
+        for each in partial.iterdir():  # left by an interrupted run
+            each.unlink()
+        try:
+            manifest = described(tuple(_write(partial, topic, some, compress) for topic, some in records))
+            write_manifest(partial, manifest)
+            if directory.exists():
+                directory.rmdir()
+            partial.rename(directory)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
     return manifest
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only process that writes into a folder; raise `CannotRecord` if another one does, or has just done."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        taken = False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            taken = isinstance(error, BlockingIOError)  # NFS has no locks of folders
+        if taken or not folder.exists() or not os.path.samestat(os.fstat(descriptor), folder.stat()):
+            raise CannotRecord(f"another process is writing {folder.name} in {folder.parent}")
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _was_left(partial: Path) -> bool:
