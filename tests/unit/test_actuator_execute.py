@@ -525,6 +525,14 @@ def test_a_first_start_that_fails_has_nothing_to_go_back_to(world: FakeWorld) ->
     assert list(world.sizes.values()) == [4]
 
 
+def test_only_a_run_that_works_tells_how_long_it_took_to_work(world: FakeWorld) -> None:
+    """A start that failed has no delay; the way back has one, from the order until the job went on."""
+    world.start()
+    world.works = lambda size: size == 2
+    world.carry(command())
+    assert [result.phase for result in world.topic if result.delay_seconds is not None][1:] == [Phase.ROLLED_BACK]
+
+
 def test_a_driver_that_does_not_obey_is_killed(world: FakeWorld) -> None:
     """After the stop deadline and the grace period the driver is killed; then the new one starts (F27)."""
     world.start()

@@ -47,4 +47,7 @@ def verify(
     for result, name in ((stopped, "stop_seconds"), (stopped, "clean"), (running, "submit_seconds")):
         if name in result.details:
             details[name] = result.details[name]
-    return replace(outcome, details=details, submission_id=running.submission_id, delay_seconds=delay)
+    works = outcome.event is not ActionEvent.SILENT
+    return replace(
+        outcome, details=details, submission_id=running.submission_id, delay_seconds=delay if works else None
+    )
