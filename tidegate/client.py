@@ -169,12 +169,12 @@ def _check_ports(bootstrap_servers: str) -> None:
     refusals = []
     for address in bootstrap_servers.split(","):
         host, _, port = address.strip().rpartition("://")[2].rpartition(":")
-        if not (host and port.isdigit()):
+        if not (host and port.isdecimal()):
             refusals.append(f"{address.strip()!r} is not HOST:PORT")
             continue
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:  # the last for a name that no DNS can have
             refusals.append(f"{address.strip()}: {getattr(error, 'strerror', None) or error}")
         else:
             return

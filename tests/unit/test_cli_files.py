@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from typer.testing import CliRunner
 
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, snapshot, with_application
 from tests.support.fake_webhdfs import fake_webhdfs
+from tidegate.cli import app, doctor
 from tidegate.cli.doctor import files_of_jobs, refused_specs, warnings_about
 from tidegate.cli.specs import show_shared_pool, show_unreadable
 from tidegate.events.job import Application, JobSpec
@@ -29,6 +33,31 @@ def test_doctor_names_what_snapshots_warn_of() -> None:
     assert (found.verdict, found.what) == ("warn", "measurement of rates")
     assert "Kafka does not have gone" in found.found
     assert found.remedy
+
+
+def test_what_ends_the_checks_does_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is gone in the middle: what was found so far is shown, then the error."""
+
+    def gone(*_args: object) -> Iterator[doctor.Finding]:
+        yield doctor.Finding("ok", "Kafka", "1 broker")
+        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    monkeypatch.setattr(doctor, "servers", gone)
+    ran = CliRunner().invoke(app, ["doctor", "-b", "127.0.0.1:1"])
+    assert ran.exit_code == 2
+    assert "1 broker" in ran.stdout
+    assert ran.stderr.startswith("error: Kafka: ")
+
+
+def test_doctor_names_addresses_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Redis in the settings, and of a Spark master in a spec; the other checks go on."""
+    monkeypatch.setenv("TIDEGATE_REDIS_URL", "redis://127.0.0.1:port/0")
+    ran = CliRunner().invoke(app, ["doctor", "-b", "127.0.0.1:1"])
+    assert (ran.exit_code, ran.stderr) == (1, "")
+    assert "redis://127.0.0.1:port/0: Port could not be cast" in ran.stdout
+    spec = with_application(job(), rest_url="http://[::1")
+    (found,) = doctor._spark_of_jobs({"rates": spec})
+    assert (found.verdict, "http://[::1" in found.found) == ("warn", True)
 
 
 def test_doctor_names_what_the_engine_refuses() -> None:

@@ -62,6 +62,13 @@ def test_an_unreachable_broker_is_named() -> None:
     assert isinstance(caught.value, ConnectionError)
 
 
+@pytest.mark.parametrize("address", ["broker:²", 70 * "a" + ":9092", "a..b:9092"])
+def test_what_is_no_address_is_an_unreachable_broker(address: str) -> None:
+    """A digit that is no number, and a name that no DNS can have."""
+    with pytest.raises(Unreachable, match="no Kafka broker answers at "):
+        next(tidegate.results(address))
+
+
 def test_a_skipped_record_is_reported_with_place_and_reason() -> None:
     """The warning names topic, partition, offset and what was wrong."""
     bad = BadRecord("tidegate.decisions", 3, 17, Unreadable("NOT_JSON", "expected value"), b"x")

@@ -81,12 +81,13 @@ def doctor(
 
     Example:  tidegate doctor
     """
-    findings = [
-        *here(embedded=bootstrap_servers is None),
-        *servers(stack_dir(work_dir), bootstrap_servers, topic_prefix, create_topics),
-    ]
-    rows = [[styled(f.verdict), f.what, f.found, f.remedy] for f in findings]
-    stdout().print(table("", ["", "what", "found", "what to do"], rows))
+    findings: list[Finding] = []
+    try:
+        findings += here(embedded=bootstrap_servers is None)
+        findings += servers(stack_dir(work_dir), bootstrap_servers, topic_prefix, create_topics)
+    finally:  # an error on the way ends the checks, but what was found so far is shown
+        rows = [[styled(f.verdict), f.what, f.found, f.remedy] for f in findings]
+        stdout().print(table("", ["", "what", "found", "what to do"], rows))
     if any(f.verdict == "fail" for f in findings):
         raise typer.Exit(NO)
 
@@ -227,7 +228,7 @@ def _redis(settings: ClientSettings) -> Finding:
     try:
         with redis.Redis.from_url(**{**settings.redis(), "socket_timeout": 3, "socket_connect_timeout": 3}) as client:
             version = client.info("server")["redis_version"]
-    except redis.RedisError as error:
+    except (redis.RedisError, ValueError) as error:  # the latter for a port that is no number
         return Finding("fail", "Redis", f"{url}: {error}", remedy)
     if not settings.redis_password:
         return Finding("warn", "Redis", f"{version} at {url}, which needs no password", "set a password in Redis")
