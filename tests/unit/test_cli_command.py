@@ -22,7 +22,7 @@ from tests.support.events import job
 from tests.support.fleets import decision
 from tests.support.history import write_history
 from tests.support.sample_events import sample_events
-from tidegate.cli import app, why
+from tidegate.cli import app, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
@@ -382,6 +382,81 @@ def test_what_is_no_address_of_a_redis_is_refused(tmp_path: Path) -> None:
     assert ran.exit_code == 2
     assert "damaged" not in ran.stderr
     assert "redis://HOST:PORT/0" in ran.stderr
+
+
+@pytest.mark.parametrize("value", ["[]", "3", '{"decision_id": "a", "until": null}', "{"])
+def test_a_damaged_key_in_redis_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Whatever its value is: the audit says that it cannot read it."""
+
+    class Damaged:
+        def scan_iter(self, match: str) -> list[str]:
+            return [match.replace("*", "rates")]
+
+        def get(self, _name: str) -> str:
+            return value
+
+    monkeypatch.setattr("redis.Redis.from_url", lambda *_args, **_more: Damaged())
+    ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", "redis://127.0.0.1:1/0"])
+    assert ran.exit_code == 2
+    assert "is damaged" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", "run", "DIR", "--every", "nan"],
+        ["archive", "run", "DIR", "--every", "-1"],
+        ["backtest", "load.csv", "--slot-hour", "inf"],
+        ["backtest", "load.csv", "--slot-hour", "1", "--late-minute", "inf"],
+        ["backtest", "load.csv", "--objective", "inf"],
+        ["backtest", "load.csv", "--max-slots", "1000001"],
+        ["backtest", "load.csv", "--partitions", "100000001"],
+        ["simulate", "--spec", "job.yaml", "--load", "step", "--peak", "1e300"],
+        ["scale", "rates", "3", "--reason", "noon", "--timeout", "inf"],
+        ["scale", "rates", "1000001", "--reason", "noon"],
+    ],
+)
+def test_a_figure_that_is_none_is_refused_by_its_option(words: list[str]) -> None:
+    """Before anything else: the error names the option, or the argument, and what it may be."""
+    ran = CliRunner().invoke(app, [*words, *(["-b", "127.0.0.1:1"] if words[0] in {"archive", "scale"} else [])])
+    assert ran.exit_code == 2
+    assert f"Invalid value for '{words[-2] if words[0] != 'scale' or 'inf' in words else 'SLOTS'}'" in ran.stderr
+
+
+@pytest.mark.parametrize("reason", ["", 501 * "a"])
+def test_a_reason_that_no_event_may_hold_is_refused(reason: str) -> None:
+    """The error names the option, and not a setting."""
+    with pytest.raises(Problem, match=r"^--reason: .*[0-9]+ character") as caught:
+        specs._change(reason)
+    assert "TIDEGATE" not in caught.value.hint
+
+
+@pytest.mark.parametrize("more", [["--at", "1772366400"], ["--change"]])
+def test_why_ignores_no_option_that_does_not_fit(more: list[str]) -> None:
+    """`--since` lists decisions; the others are about one."""
+    ran = CliRunner().invoke(app, ["why", "rates", "--since", "10m", *more, "-b", "127.0.0.1:1"])
+    assert ran.exit_code == 2
+    assert f"{more[0]} is about one decision" in ran.stderr
+
+
+def test_a_file_that_cannot_be_written_does_not_cost_the_others(tmp_path: Path) -> None:
+    """A backtest writes up to three files: each is written if it can be, and the error names the one that cannot."""
+    load = tmp_path / "load.csv"
+    load.write_text("seconds,records_per_second\n0,1\n600,2\n", "utf-8")
+    words = [
+        "--html",
+        str(tmp_path),
+        "--json",
+        str(tmp_path / "new" / "b.json"),
+        "--job-file",
+        str(tmp_path / "j.yaml"),
+    ]
+    ran = CliRunner().invoke(app, ["backtest", str(load), "--trials", "0", *words])
+    assert (ran.exit_code, ran.stderr) == (2, f"error: --html: cannot write {tmp_path}: Is a directory\n")
+    assert (tmp_path / "new" / "b.json").exists()
+    assert (tmp_path / "j.yaml").exists()
+    assert f"figures: {tmp_path}/new/b.json" in ran.stdout
+    assert "page:" not in ran.stdout
 
 
 def test_what_cannot_be_written_does_not_cost_the_results(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def write_page(path: Path, reports: Sequence[JobReport], left_out: Sequence[LeftOut], source: str) -> None:
-    """Write the page, creating missing directories. Raises `OSError`."""
+    """Write the page. Raises `OSError`."""
     sections = [
         {
             "name": report.name,
@@ -48,5 +48,4 @@ def write_page(path: Path, reports: Sequence[JobReport], left_out: Sequence[Left
         option_columns=told.OPTION_COLUMNS,
         change_columns=told.CHANGE_COLUMNS,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")

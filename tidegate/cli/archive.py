@@ -37,7 +37,9 @@ MOST_GAPS = 20
 def run(
     folder: Folder,
     once: Annotated[bool, typer.Option("--once", help="Stop at the present end of the topics.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="Time between two micro-batches.")] = 60.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.0, max=86_400.0, help="Seconds between the starts of two micro-batches.")
+    ] = 60.0,
     master: Master = LOCAL,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
@@ -51,8 +53,6 @@ def run(
     Example:  tidegate archive run /data/tidegate-archive
               tidegate archive run /data/tidegate-archive --once
     """
-    if every < 0:
-        raise Problem(f"--every {every:g} is negative", "60 is the default; 0 starts the next micro-batch at once")
     settings = connect(bootstrap_servers, topic_prefix)
     check_reachable(settings)
     records = gaps = 0

@@ -11,6 +11,7 @@ import typer
 from tidegate.archive.store import is_archive, load
 from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
+from tidegate.cli.outputs import Output, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
@@ -87,10 +88,16 @@ def audit(
     for line in details(result):
         out.print(line)
     out.print(verdict(result, strict=strict))
-    if json_file is not None:
-        json_file.write_text(as_json(result, strict=strict), encoding="utf-8")
-    if html_file is not None:
-        html_file.write_text(render_page(result, strict=strict), encoding="utf-8")
+    write_files(
+        (
+            Output(
+                "--json", "outcome", json_file, lambda path: path.write_text(as_json(result, strict=strict), "utf-8")
+            ),
+            Output(
+                "--html", "page", html_file, lambda path: path.write_text(render_page(result, strict=strict), "utf-8")
+            ),
+        )
+    )
     if not result.ok(strict=strict):
         raise typer.Exit(NO)
 
@@ -133,5 +140,5 @@ def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
         return read_redis(client, known.redis_prefix, datetime.now(UTC))
     except (redis.RedisError, OSError) as error:
         raise Problem(f"--redis {url}: {error}", "check the URL and TIDEGATE_REDIS_PASSWORD") from None
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Problem(f"--redis {url}: a key under {known.redis_prefix} is damaged: {error!r}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,11 +20,13 @@ from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
+from tidegate.cli.outputs import Output, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
 from tidegate.client import ClientSettings
 from tidegate.events.job import Tariff
+from tidegate.events.wire import LONGEST_SECONDS
 from tidegate.installed import engine
 from tidegate.interrupts import uninterrupted
 from tidegate.lab.score import TooShort
@@ -57,18 +59,22 @@ def backtest_command(
     ] = None,
     objective: Annotated[
         float | None,
-        typer.Option("--objective", min=0.1, help="The lag objective, seconds. Default: 60, or 3 triggers."),
+        typer.Option(
+            "--objective", min=0.1, max=LONGEST_SECONDS, help="The lag objective, seconds. Default: 60, or 3 triggers."
+        ),
     ] = None,
     max_slots: Annotated[
         int | None,
-        typer.Option("--max-slots", min=1, help="The most slots it may have. Default: for 1.5 times the peak."),
+        typer.Option(
+            "--max-slots", min=1, max=1_000_000, help="The most slots it may have. Default: for 1.5 times the peak."
+        ),
     ] = None,
     policy: Annotated[str, typer.Option("--policy", help="The policy to try.")] = "tide",
     slot_hour: Annotated[
-        float | None, typer.Option("--slot-hour", min=0.0001, help="Price of a slot for an hour.")
+        float | None, typer.Option("--slot-hour", min=0.0001, max=1e9, help="Price of a slot for an hour.")
     ] = None,
     late_minute: Annotated[
-        float, typer.Option("--late-minute", min=0.0, help="Price of a minute above the lag objective.")
+        float, typer.Option("--late-minute", min=0.0, max=1e9, help="Price of a minute above the lag objective.")
     ] = 0.0,
     currency: Annotated[str, typer.Option("--currency", help="Of the prices; ISO 4217.")] = "EUR",
     trials: Annotated[
@@ -125,10 +131,7 @@ def backtest_command(
         _show(report)
     for each in left_out:
         stdout().print(f"left out: {each.name}: {each.why}")
-    _write(reports, left_out, source, html, json_file, job_file)  # last: what cannot be written loses nothing else
-    for what, path in (("page", html), ("figures", json_file), ("job file", job_file)):
-        if path is not None and reports:
-            stdout().print(f"{what}: {path}")
+    _write(reports, left_out, source, html, json_file, job_file)
     if not reports:
         stdout().print(f"no job in {source} could be backtested")
         raise typer.Exit(NO)
@@ -227,19 +230,13 @@ def _write(
         for report in reports:
             (path / f"{report.spec.job_id}.yaml").write_text(report.job_file, encoding="utf-8")
 
-    if html is not None:
-        _written("--html", html, page)
-    if json_file is not None:
-        _written("--json", json_file, figures)
-    if job_file is not None and reports:
-        _written("--job-file", job_file, proposed)
-
-
-def _written(option: str, path: Path, write: Callable[[Path], None]) -> None:
-    try:
-        write(path)
-    except OSError as error:
-        raise Problem(f"{option}: cannot write {path}: {error.strerror}") from None
+    write_files(
+        (
+            Output("--html", "page", html, page),
+            Output("--json", "figures", json_file, figures),
+            Output("--job-file", "job file", job_file if reports else None, proposed),
+        )
+    )
 
 
 def _show(report: JobReport) -> None:

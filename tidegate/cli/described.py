@@ -22,7 +22,9 @@ Trigger = Annotated[
     float,
     typer.Option("--trigger", min=0.0, max=86_400.0, help="Without a recording: trigger interval in seconds."),
 ]
-Partitions = Annotated[int, typer.Option("--partitions", min=1, help="Without a recording: partitions of the source.")]
+Partitions = Annotated[
+    int, typer.Option("--partitions", min=1, max=100_000, help="Without a recording: partitions of the source.")
+]
 
 
 def described(job_id: str, record_cost_ms: float, overhead: float, trigger: float) -> JobModel:

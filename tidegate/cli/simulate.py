@@ -53,7 +53,7 @@ def simulate_command(
     trigger: Trigger = 5.0,
     partitions: Partitions = 16,
     peak: Annotated[
-        float | None, typer.Option("--peak", min=0.001, help="Scale the load to this peak, records/s.")
+        float | None, typer.Option("--peak", min=0.001, max=1e9, help="Scale the load to this peak, records/s.")
     ] = None,
     hours: Annotated[
         float | None,

@@ -20,7 +20,7 @@ from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs, refuse_twice
 from tidegate.cli.wait import follow_manual
 from tidegate.client import current_specs
-from tidegate.events.invalid import in_words
+from tidegate.events.invalid import in_words, text_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import (
     SpecRefused,
@@ -131,10 +131,14 @@ def resume(
 
 def scale(
     job: JobId,
-    parallelism: Annotated[int, typer.Argument(metavar="SLOTS", min=0, help="The size to scale to, in task slots.")],
+    parallelism: Annotated[
+        int, typer.Argument(metavar="SLOTS", min=0, max=1_000_000, help="The size to scale to, in task slots.")
+    ],
     reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded with the decision.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the request has succeeded or failed.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="How many seconds --wait waits.")] = 300.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, max=86_400, help="How many seconds --wait waits.")
+    ] = 300.0,
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
@@ -196,7 +200,10 @@ def _change(reason: str, at: datetime | None = None) -> SpecChange:
         user = getpass.getuser()
     except (OSError, KeyError):  # no user has this process's number, as in some containers
         user = "tidegate"
-    return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
+    try:
+        return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
+    except ValidationError as error:
+        raise Problem(f"--reason: {text_of(error.errors(include_url=False)[0])}", "give another --reason") from None
 
 
 def show_unreadable(spec: JobSpec, files: Files) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since, spec_of
+from tidegate.cli.outputs import Output, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
@@ -83,24 +84,28 @@ def what_if(
         typer.echo(as_json(trial, found))
     else:
         _show(trial, found, rows)
-    _write(trial, found, out, html)  # last: what cannot be written loses nothing else
-    for name, path in (("picture", out), ("page", html)):
-        if path is not None and not as_text:
-            stdout().print(f"{name}: {path}")
+    _write(trial, found, out, html, tell=not as_text)
 
 
-def _write(trial: Trial, found: list[DecisionDifference], out: Path | None, html: Path | None) -> None:
+def _write(trial: Trial, found: list[DecisionDifference], out: Path | None, html: Path | None, *, tell: bool) -> None:
     if out is None and html is None:
         return
     from tidegate.whatif.picture import draw  # noqa: PLC0415  (matplotlib takes seconds to import)
 
     picture = draw(trial)
-    if out is not None:
-        out.write_bytes(picture)
-    if html is not None:
+
+    def whole(path: Path) -> None:
         from tidegate.whatif.page import page  # noqa: PLC0415  (only a page needs Jinja)
 
-        html.write_text(page(trial, found, picture), encoding="utf-8")
+        path.write_text(page(trial, found, picture), encoding="utf-8")
+
+    write_files(
+        (
+            Output("--out", "picture", out, lambda path: path.write_bytes(picture)),
+            Output("--html", "page", html, whole),
+        ),
+        tell=tell,
+    )
 
 
 def _show(trial: Trial, found: list[DecisionDifference], rows: int) -> None:

@@ -61,8 +61,11 @@ def why(
     Example:  tidegate why rates --since 10m
               tidegate why rates --change
     """
-    settings = connect(bootstrap_servers, topic_prefix)
     start = instant_of(since)
+    if start is not None and (at is not None or change):
+        one = "--change" if at is None else "--at"
+        raise Problem(f"{one} is about one decision, and --since lists them", "leave one of the two out")
+    settings = connect(bootstrap_servers, topic_prefix)
     if start is not None:
         _over_time(settings, job, start, as_json)
         return

@@ -1,0 +1,38 @@
+"""The files that a command writes at its end, after what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidegate.cli.problems import Problem
+from tidegate.terminal import stdout
+
+
+class Output(NamedTuple):
+    """A file that an option asks for."""
+
+    option: str
+    what: str
+    path: Path | None
+    """None: it was not asked for."""
+    write: Callable[[Path], object]
+
+
+def write_files(outputs: Iterable[Output], *, tell: bool = True) -> None:
+    """Write each file and, with `tell`, say where it is; then raise `Problem` with those that cannot be written."""
+    failed = []
+    for option, what, path, write in outputs:
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+        except OSError as error:
+            failed.append(f"{option}: cannot write {path}: {error.strerror or error}")
+            continue
+        if tell:
+            stdout().print(f"{what}: {path}")
+    if failed:
+        raise Problem("\n       ".join(failed))
