@@ -9,6 +9,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models.dashboard import Dashboard, VariableRefresh
 
+from tidegate.engine.supervisor import MAX_FAILURES
 from tidegate.runtime import metrics as m
 from tidegate.runtime.metrics import Metric
 from tools.alerts import by_job
@@ -29,12 +30,16 @@ def _rate(metric: Metric, by: str) -> str:
 
 
 def _count(metric: Metric, by: str, where: str = "", span: str = "1h") -> str:
-    return f"sum by ({by}) (increase({metric.name}{where}[{span}]))"
+    return _increase(f"{metric.name}{where}", by, span)
 
 
 def _mean_of_hour(metric: Metric, where: str = "") -> str:
-    total = f"sum by (way) (increase({metric.name}_sum{where}[1h]))"
-    return f"{total} / sum by (way) (increase({metric.name}_count{where}[1h]))"
+    return f"{_increase(f'{metric.name}_sum{where}', 'way')} / {_increase(f'{metric.name}_count{where}', 'way')}"
+
+
+def _increase(series: str, by: str, span: str = "1h") -> str:
+    """Return by how much counters have risen. One that is new began at 0, which `increase` alone does not know."""
+    return f"sum by ({by}) (({series} unless {series} offset {span}) or increase({series}[{span}]))"
 
 
 def _slowest(metric: Metric, by: str) -> str:
@@ -48,7 +53,7 @@ FLEET: dict[str, tuple[Panel, ...]] = {
         number("Late jobs", f"count({by_job(m.JOB_DELAY)} > {by_job(m.JOB_OBJECTIVE)}) or vector(0)"),
         number("Longest delay", f"max({m.JOB_DELAY.name})", "s"),
         number("Slots in use", f"sum({by_job(m.JOB_CURRENT)})"),
-        number("Jobs down after failed starts", f"count({by_job(m.JOB_FAILED_STARTS)} >= 3) or vector(0)"),
+        number("Jobs down after failed starts", f"count({by_job(m.JOB_FAILED_STARTS)} >= {MAX_FAILURES}) or vector(0)"),
         number("Changes under way", f"count({by_job(m.JOB_CHANGE_SINCE)}) or vector(0)"),
     ),
     "Jobs": (

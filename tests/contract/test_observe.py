@@ -306,6 +306,39 @@ def told(case: Case) -> list[dict[str, Any]]:
     ]
 
 
+def test_what_happens_once_is_on_the_dashboards(tmp_path: Path) -> None:
+    """A job's counter appears with its first event, which counts too; later events and restarts count once."""
+    fleet = dict(targets(json.loads((DEPLOY / "grafana" / "dashboards" / "fleet.json").read_text("utf-8"))))
+    name = 'tidegate_job_results_total{job_id="a",phase="failed",code="NOT_WARM"}'
+    mean = "tidegate_job_change_outage_seconds"
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": series, "values": values} for series, values in given.items()],
+            "promql_expr_test": [
+                {"expr": fleet[title], "eval_time": at, "exp_samples": [{"labels": labels, "value": value}]}
+            ],
+        }
+        for title, given, at, labels, value in (
+            ("Ended commands, an hour", {name: "_x30 1x60"}, "45m", '{phase="failed",code="NOT_WARM"}', 1),
+            ("Ended commands, an hour", {name: "_x30 1x200"}, "150m", '{phase="failed",code="NOT_WARM"}', 0),
+            ("Ended commands, an hour", {name: "4x90 _x5 0x60"}, "120m", '{phase="failed",code="NOT_WARM"}', 0),
+            (
+                "Outage of a change, mean of an hour",
+                {
+                    f'{mean}_sum{{job_id="a",way="restart"}}': "_x30 40x60",
+                    f'{mean}_count{{job_id="a",way="restart"}}': "_x30 1x60",
+                },
+                "45m",
+                '{way="restart"}',
+                40,
+            ),
+        )
+    ]
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"tests": tests}), "utf-8")
+    promtool("test", "rules", str(tmp_path / "tests.yaml"))
+
+
 def test_every_alert_fires_when_it_must_and_not_before(tmp_path: Path) -> None:
     """Prometheus' own simulator fires each rule on its series, with the texts filled in, and not on the quiet ones."""
     tests = [
