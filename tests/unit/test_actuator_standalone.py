@@ -142,6 +142,15 @@ def test_a_submission_carries_script_and_size() -> None:
         _answering({"success": False, "message": "no more drivers"}).submit(run)
 
 
+def test_files_that_a_setting_lists_come_too() -> None:
+    """`spark-submit` ignores `spark.jars` next to `--jars`: with Kafka's jars listed, Delta's would be missing."""
+    conf = {"spark.jars": "/lib/delta.jar, /lib/kafka.jar", "spark.submit.pyFiles": "/lib/delta.zip"}
+    spec = with_application(job(), jars=("/lib/kafka.jar",), py_files=("/lib/own.zip",), conf=conf)
+    words = Standalone().arguments(Submission(spec, Token(4), 6))
+    assert words[words.index("--jars") + 1] == "/lib/kafka.jar,/lib/delta.jar"
+    assert words[words.index("--py-files") + 1] == "/lib/own.zip,/lib/delta.zip"
+
+
 def test_the_drivers_jvm_gets_the_options_of_the_spec() -> None:
     """The worker starts that JVM, so it must know them; those of executors are for the application alone."""
     asked: list[httpx.Request] = []

@@ -332,3 +332,27 @@ def test_a_query_that_does_not_end_is_left_and_the_stop_is_not_clean(
     never.set()
     assert stop.facts["clean"] is False
     assert stop.facts["queries"]["ends"]["clean"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "explained"),
+    [
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta.", True),
+        ("java.lang.NoClassDefFoundError: io/delta/storage/LogStore", True),
+        ("TypeError: 'JavaPackage' object is not callable", True),
+        ("ZeroDivisionError: division by zero", False),
+    ],
+)
+def test_a_jar_that_a_script_asked_for_too_late_explains_why_it_failed(
+    tmp_path: Path, failure: str, explained: bool
+) -> None:
+    """The reason of a failed start says what to do if a class is missing, and nothing else if it is not that."""
+    control = Control.at(tmp_path, "job")
+    said: list[str] = []
+    run = DriverRun(control, RUN, 2, DriverLog(said.append))
+    run.explain_missing("The program itself sets spark.jars.packages.")
+    run.report_failure(failure)
+    facts = control.running(RUN)
+    assert facts is not None
+    assert facts["error"] == failure + (" The program itself sets spark.jars.packages." if explained else "")
+    assert said == ["The program itself sets spark.jars.packages."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,21 +32,50 @@ class JavaConf(dict[str, str]):
         return [types.SimpleNamespace(_1=lambda k=k: k, _2=lambda v=v: v) for k, v in self.items()]
 
 
-def test_a_script_does_not_move_its_job_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Master, size and event log are the actuator's; other settings hold, and the log says which do not."""
+def made_of(
+    monkeypatch: pytest.MonkeyPatch,
+    ours: dict[str, str],
+    own: dict[str, str],
+    say: Callable[[str], None],
+    too_late: Callable[[str], None],
+) -> tuple[dict[str, str], str]:
+    """Make a context with the settings of `spark-submit` and a script's own; return what it gets, and its master."""
     made: list[JavaConf] = []
     monkeypatch.setattr(SparkContext, "_initialize_context", lambda _context, settings: made.append(settings))
+    keep_settings(say, too_late)
+    context = types.SimpleNamespace(
+        master="local[*]", _jvm=types.SimpleNamespace(SparkConf=lambda _load: JavaConf(ours))
+    )
+    SparkContext._initialize_context(context, JavaConf(ours | own))
+    return made[0], context.master
+
+
+def test_a_script_does_not_move_its_job_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Master, size and event log are the actuator's; other settings hold, and the log says which do not."""
     said: list[str] = []
-    keep_settings(said.append)
     own = {"spark.master": "local[*]", "spark.eventLog.enabled": "false", "spark.dynamicAllocation.enabled": "true"}
     own |= {"spark.executor.memory": "4g", "spark.sql.shuffle.partitions": "8"}
-    context = types.SimpleNamespace(
-        master="local[*]", _jvm=types.SimpleNamespace(SparkConf=lambda _load: JavaConf(OURS))
-    )
-    SparkContext._initialize_context(context, JavaConf(OURS | own))
-    assert made == [OURS | {"spark.executor.memory": "4g", "spark.sql.shuffle.partitions": "8"}]
-    assert context.master == OURS["spark.master"]
+    made, master = made_of(monkeypatch, OURS, own, said.append, pytest.fail)
+    assert made == OURS | {"spark.executor.memory": "4g", "spark.sql.shuffle.partitions": "8"}
+    assert master == OURS["spark.master"]
     assert len(said) == 3
     assert said[0] == (
         "the program sets spark.master to local[*], but Tidegate has set it to spark://cluster:7077, which holds"
     )
+
+
+def test_a_script_is_told_that_it_asks_for_jars_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages in the script's builder are never fetched: its JVM runs already. The job file is where they belong."""
+    told: list[str] = []
+    made_of(monkeypatch, OURS, {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.1.0"}, print, told.append)
+    (sentence,) = told
+    assert sentence == (
+        "The program itself sets spark.jars.packages to io.delta:delta-spark_4.1_2.13:4.1.0, which is too late for its"
+        " class path: say so in application.conf of the job file."
+    )
+
+
+def test_a_script_that_repeats_its_job_file_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `spark-submit` has put on the class path is there."""
+    same = {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.1.0", "spark.jars": "file:/lib/a.jar"}
+    made_of(monkeypatch, OURS | same, same, print, pytest.fail)

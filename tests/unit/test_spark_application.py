@@ -95,6 +95,10 @@ def test_paths_are_those_of_the_pod() -> None:
     assert made["deps"] == {"jars": ["local:///jobs/a.jar", "s3a://b/c.jar"], "pyFiles": ["local:///jobs/d.zip"]}
     assert made["arguments"][-1] == "$$(HOME)"
     assert spec.application.script in made["arguments"]
+    more = written(with_application(spec, conf={"spark.jars": "/jobs/e.jar", "spark.submit.pyFiles": "/jobs/f.zip"}))[
+        "deps"
+    ]
+    assert (more["jars"][-1], more["pyFiles"][-1]) == ("local:///jobs/e.jar", "local:///jobs/f.zip")
     scala = written(with_application(SPEC, main_class="com.example.Rates", script="/jobs/rates.jar"))
     assert scala["deps"] == {"jars": ["local:///jobs/rates.jar"]}
     assert (scala["type"], "mainClass" in scala) == ("Python", False)

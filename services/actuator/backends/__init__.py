@@ -142,12 +142,11 @@ class Submission:
 
         There, the launcher is at `launcher_at`. `conf` has the settings that only the caller knows; they win.
         """
-        app = self.spec.application
         args = ["--master", master, "--deploy-mode", deploy_mode, "--name", self.spec.job_id]
         if self.jars:
             args += ["--jars", ",".join(self.jars)]
-        if app.py_files:
-            args += ["--py-files", ",".join(app.py_files)]
+        if self.py_files:
+            args += ["--py-files", ",".join(self.py_files)]
         for name, value in sorted({**self.spark_conf(), **conf}.items()):
             args += ["--conf", f"{name}={value}"]
         return [*args, launcher_at, *self.launcher_args()]
@@ -156,7 +155,18 @@ class Submission:
     def jars(self) -> tuple[str, ...]:
         """The jars on the class path of driver and executors: a main class is in one of them."""
         app = self.spec.application
-        return app.jars if app.main_class is None else (app.script, *app.jars)
+        own = app.jars if app.main_class is None else (app.script, *app.jars)
+        return self._with(own, "spark.jars")
+
+    @property
+    def py_files(self) -> tuple[str, ...]:
+        """The Python files of driver and executors."""
+        return self._with(self.spec.application.py_files, "spark.submit.pyFiles")
+
+    def _with(self, files: tuple[str, ...], name: str) -> tuple[str, ...]:
+        """Return files and those of a setting: `spark-submit` does not read the setting if it is given files."""
+        listed = self.spec.application.conf.get(name, "").split(",")
+        return tuple(dict.fromkeys([*files, *(file.strip() for file in listed if file.strip())]))
 
     def launcher_args(self) -> list[str]:
         """Return the launcher's arguments: which run it is, and the user's program with its own arguments."""

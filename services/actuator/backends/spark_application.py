@@ -58,7 +58,7 @@ def spark_application(submission: Submission) -> dict[str, Any]:
     app, name = submission.spec.application, run_name(submission)
     pods, factor = pods_of(app), "spark.driver.memoryOverheadFactor"
     usual = {factor: app.conf.get(factor, overhead_factor(app.conf, python=app.main_class is None))}
-    deps = {"jars": _in_the_pod(submission.jars), "pyFiles": _in_the_pod(app.py_files)}
+    deps = {"jars": _in_the_pod(submission.jars), "pyFiles": _in_the_pod(submission.py_files)}
     own = {
         "type": "Python",
         "mode": "cluster",

@@ -80,7 +80,7 @@ def _patch(launch: Launch) -> None:
             return launch.start_query(_original, writer, *args, **kwargs)
 
         setattr(DataStreamWriter, name, wrapped)
-    keep_settings(launch.say)
+    keep_settings(launch.say, launch.run.explain_missing)
     patch_waits(launch.turn, launch.second, launch.wait_for_stop)
 
 

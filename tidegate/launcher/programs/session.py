@@ -2,6 +2,9 @@
 
 Spark prefers what a program gives to `SparkSession.builder` or `SparkConf` to what `spark-submit` was told. With a
 master `local[*]` of its own, or an event log that is off, a job would run where nobody sees it.
+
+Jars that a program asks for there come too late: its JVM runs already, and only `spark-submit` puts them on the class
+path. A job that was started with `python job.py` before may do so, and fails for want of a class.
 """
 
 from __future__ import annotations
@@ -27,17 +30,33 @@ _KEPT = (
 )
 """How the names of settings begin that the actuator sets; without memory, which a script may know better."""
 
+_TOO_LATE = {"spark.jars.packages": "application.conf", "spark.jars": "application.jars"}
+"""Settings of which Spark takes no notice in a JVM that runs, and the field of the job file where they belong."""
+_MAX_CHARS = 200
+"""No more of such a setting is told."""
 
-def keep_settings(say: Callable[[str], None]) -> None:
-    """Wrap how PySpark makes the JVM's context; `say` each setting of a script's that does not hold."""
+
+def keep_settings(say: Callable[[str], None], too_late: Callable[[str], None]) -> None:
+    """Wrap how PySpark makes the JVM's context; `say` each setting of a script's that does not hold.
+
+    `too_late` is told, in a sentence, which jars a script asks for that it does not get.
+    """
     create = SparkContext._initialize_context
 
     def create_with_kept(context: Any, settings: Any) -> Any:
-        for name, value in SparkConf(_jvm=context._jvm).getAll():
+        ours = dict(SparkConf(_jvm=context._jvm).getAll())
+        for name, value in ours.items():
             theirs = settings.get(name, value)
             if name.startswith(_KEPT) and theirs != value:
                 say(f"the program sets {name} to {theirs}, but Tidegate has set it to {value}, which holds")
                 settings.set(name, value)
+        for name, place in _TOO_LATE.items():
+            theirs = settings.get(name, "")
+            if theirs and theirs != ours.get(name):
+                too_late(
+                    f"The program itself sets {name} to {theirs[:_MAX_CHARS]}, which is too late for its class path:"
+                    f" say so in {place} of the job file."
+                )
         context.master = settings.get("spark.master", context.master)  # PySpark has read it before
         return create(context, settings)
 

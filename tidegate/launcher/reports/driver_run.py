@@ -15,7 +15,7 @@ from typing import Any
 
 from tidegate.launcher.control.files import SUBMISSION_ID, Control, Token, utc_now
 from tidegate.launcher.reports.driver_log import DriverLog
-from tidegate.launcher.reports.failure import explanation, secrets_of
+from tidegate.launcher.reports.failure import MAX_CHARS, explanation, is_missing, secrets_of
 from tidegate.launcher.spark.executors import size_limits
 
 _DRIVER_DIR = re.compile(r"driver-\d+-\d+$")
@@ -49,6 +49,8 @@ class DriverRun:
             "arrived_at": utc_now(),
         }
         self._settings: list[tuple[str, str]] = []
+        self._missing: list[str] = []
+        """Sentences that explain why a jar may not be there."""
 
     def get(self, name: str) -> Any:
         """Return a fact; None if it is not known."""
@@ -80,7 +82,14 @@ class DriverRun:
 
     def _report_failure(self, failure: BaseException | str) -> None:
         text = failure if isinstance(failure, str) else "".join(traceback.format_exception_only(failure))
-        self.report(error=self.explain(text))
+        why = " ".join(self._missing)[: MAX_CHARS // 2] if is_missing(text) else ""
+        said = self.explain(text)
+        self.report(error=f"{said[: MAX_CHARS - len(why) - 1]} {why}" if why else said)
+
+    def explain_missing(self, sentence: str) -> None:
+        """Keep a sentence that explains a later failure if that is for want of a jar, and log it."""
+        self._log.say(sentence)
+        self._missing.append(sentence)
 
     def withdraw_failure(self, error: Any) -> None:
         """Take back what was reported of a failure, unless another one has been reported since."""

@@ -26,6 +26,11 @@ _ERROR = re.compile(r"(?:[\w$]+\.)*[A-Z][\w$]*(?:Error|Exception|Interrupt|Throw
 _LOGGED = re.compile(r"^(?:\S+ )?\S+ (?:ERROR|FATAL) |\btidegate launcher: |^\S*: error: |^Error: |^Exception in ")
 _STREAM_FAILED = re.compile(r"^.*\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?$")
 """What Spark says of any query that fails, around the reason."""
+_MISSING = re.compile(
+    r"ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|Failed to find (?:the )?data source"
+    r"|[Cc]annot find catalog plugin class|ModuleNotFoundError|TypeError: 'JavaPackage' object"
+)
+"""What Java, Spark and Python say if a jar or a package is not there."""
 _STACK = re.compile(r"^\s+(?:at |\.\.\. \d+ more|File \")|^\t")
 
 
@@ -57,6 +62,11 @@ def root_cause(text: str) -> str:
     # Java puts the root at the end of its chain, Python at the end of the traceback
     root = caused[-1] if caused else raised[-1] if raised else top
     return root if root in top or top.startswith("Traceback") else f"{root} ({top})"
+
+
+def is_missing(text: str) -> bool:
+    """Return whether something failed because a jar or a package is not there."""
+    return bool(_MISSING.search(text))
 
 
 def last_errors(log: str) -> str:
