@@ -58,6 +58,14 @@ def test_it_is_a_module_too() -> None:
     assert ran.stdout == CliRunner().invoke(app, ["version"]).stdout
 
 
+def test_without_its_packages_the_command_says_what_to_install() -> None:
+    """`pip install tidegate`, for the Python client alone, puts the command on the path too."""
+    program = "import sys; sys.modules['typer'] = None; from tidegate.cli import main"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr == "tidegate: the package typer is not installed: pip install 'tidegate[cli]'\n"
+
+
 @pytest.mark.parametrize(("file", "said"), [("decide.py", False), (f"decide{EXTENSION_SUFFIXES[0]}", True)])
 def test_the_version_says_whether_the_engine_is_compiled(
     monkeypatch: pytest.MonkeyPatch, file: str, said: bool
