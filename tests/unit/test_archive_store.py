@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,8 @@ from tidegate.archive.manifest import KEPT_FOR_READERS, ArchivedAlready, DataFil
 from tidegate.archive.summary import summary
 from tidegate.archive.upkeep import expiries
 from tidegate.cli import app
+from tidegate.events.topics import TOPICS
+from tidegate.replay import export as exporting
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Manifest(topic_prefix="t.", created_at=NOW)
@@ -242,3 +246,21 @@ def test_a_dry_run_says_what_would_go(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), "--keep", "jobs=1d", "--dry-run"])
     assert "jobs" in ran.output
     assert store.load(tmp_path) == history()
+
+
+def test_an_export_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is archived while the first topics are exported is in none of the later ones: it would have no cause."""
+    archive, asked = tmp_path / "a", list[list[str]]()
+    store.load_or_create(archive, "t.")
+
+    def added(manifest: Manifest) -> Manifest:
+        return manifest.extended([file("2026-03-01", {0: Span(0, 9, 10)})], {}, NOW)
+
+    def read(_spark: object, _folder: Path, files: Sequence[DataFile]) -> MagicMock:
+        asked.append([each.path for each in files])
+        store.change(archive, added, NOW)
+        return MagicMock()
+
+    monkeypatch.setattr(exporting, "read_files", read)
+    exporting.export(MagicMock(), archive, tmp_path / "out")
+    assert asked == [[]] * len(TOPICS)

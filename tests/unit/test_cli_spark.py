@@ -38,6 +38,14 @@ def test_the_private_key_is_told_without_its_password(settings: ClientSettings) 
     assert not any("password" in name for name in options)
 
 
+def test_a_certificate_may_have_text_around_it(settings: ClientSettings) -> None:
+    """`openssl pkcs12` writes names in front of it, in any language, and bytes that are no UTF-8."""
+    assert settings.ssl_certificate_file is not None
+    plain = settings.ssl_certificate_file.read_bytes()
+    settings.ssl_certificate_file.write_bytes("friendlyName: Jörg\n".encode() + b"\xff\n" + plain)
+    assert kafka_options(settings)["kafka.ssl.keystore.certificate.chain"].endswith(plain.decode())
+
+
 @pytest.mark.parametrize("password", ["wrong", None])
 def test_a_key_that_its_password_does_not_open_is_named(settings: ClientSettings, password: str | None) -> None:
     """The error names the file, and the settings to look at."""

@@ -67,7 +67,7 @@ def kafka_options(settings: ClientSettings) -> dict[str, str]:
         options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(settings.ssl_ca_file)}
     if settings.ssl_certificate_file is not None and settings.ssl_key_file is not None:
         options["kafka.ssl.keystore.type"] = "PEM"
-        options["kafka.ssl.keystore.certificate.chain"] = settings.ssl_certificate_file.read_text(encoding="ascii")
+        options["kafka.ssl.keystore.certificate.chain"] = settings.ssl_certificate_file.read_text("utf-8", "replace")
         options["kafka.ssl.keystore.key"] = _private_key(settings.ssl_key_file, settings.ssl_key_password)
     if oauth := settings.oauth():
         options |= _oauth(oauth)

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.archive.read import read_archive
+from tidegate.archive.read import COLUMNS, read_files
 from tidegate.archive.store import load
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import KafkaRecord, RecordingManifest, TopicFile
@@ -28,7 +28,7 @@ def export(
     compress: bool = False,
     on_progress: OnProgress = lambda _topic, _done, _total: None,
 ) -> RecordingManifest:
-    """Write what an archive holds as a recording, each topic sorted by partition and offset; return its manifest.
+    """Write what an archive holds now as a recording, each topic sorted by partition and offset; return its manifest.
 
     Args:
         spark: the session to read with.
@@ -48,9 +48,9 @@ def export(
 
     def of(topic: Topic) -> Iterator[KafkaRecord]:
         since = None if topic is JOBS else first_day
-        total = sum(file.records for file in held.of([topic.suffix], since, last_day))
-        sorted_records = read_archive(spark, archive, [topic.suffix], since, last_day).sort("partition", "offset")
-        done = 0
+        files = held.of([topic.suffix], since, last_day)
+        sorted_records = read_files(spark, archive, files).select(*COLUMNS).sort("partition", "offset")
+        done, total = 0, sum(file.records for file in files)
         on_progress(topic.suffix, done, total)
         for row in sorted_records.toLocalIterator():
             yield _record(row)
