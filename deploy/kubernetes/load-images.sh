@@ -11,7 +11,8 @@ set -eu
 cd "$(dirname "$0")/../.."
 tag=${TAG:-0.1.0}
 context=$(mktemp)
-trap 'rm -f "$context"' EXIT INT TERM
+trap 'rm -f "$context"' EXIT
+trap 'exit 1' INT TERM
 # What deploy/Dockerfile copies, whichever builder Docker has: not all of them read Dockerfile.dockerignore.
 tar -cf "$context" --exclude=__pycache__ deploy/Dockerfile deploy/requirements deploy/examples deploy/kafka deploy/spark \
     pyproject.toml setup.py README.md LICENSE tidegate services

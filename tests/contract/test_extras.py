@@ -18,7 +18,7 @@ PARTS = {
     "": ("tidegate.client", "tidegate.engine", "tidegate.policies"),
     "cli": ("tidegate.cli", "tidegate.fleet", "tidegate.lab", "tidegate.whatif"),
     "cli,replay": ("tidegate.archive", "tidegate.backtest", "tidegate.replay"),
-    "console": ("tidegate.console", "services.console"),
+    "console-service": ("tidegate.console", "services.console"),
     "collector": ("services.collector",),
     "decider": ("services.decider",),
     "actuator": ("services.actuator",),

@@ -104,6 +104,22 @@ def test_all_images_are_built_and_loaded(tmp_path: Path) -> None:
         assert any(file.rstrip("/").startswith(path.partition("$")[0].rstrip("/")) for file in files), path
 
 
+def test_a_signal_ends_the_building_of_images(tmp_path: Path) -> None:
+    """The script builds no further image, complains of nothing, and leaves no file."""
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\ncat > /dev/null; kill -TERM $PPID\n", "utf-8")
+    docker.chmod(0o755)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
+    ended = subprocess.run(
+        [ROOT / "load-images.sh", "echo"], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode != 0
+    assert (ended.stdout.count("building"), ended.stderr) == (1, "")
+    assert list(temporary.iterdir()) == []
+
+
 def test_each_service_has_its_deployment_account_and_budget() -> None:
     """There is one of each for every service; nobody runs under the account `default`."""
     assert DEPLOYMENTS.keys() == SETTINGS.keys()
