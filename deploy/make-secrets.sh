@@ -17,7 +17,7 @@ rm -rf "$new"
 mkdir -p "$new"
 trap 'rm -rf "$new"' EXIT
 # The shell ignores a failure within a pipe, or within the arguments of a command.
-secret() { text=$(head -c 32 /dev/urandom | base64) && printf %s "$text" | tr -d '/+=\n'; }
+secret() { text=$(head -c 32 /dev/urandom | base64) && [ -n "$text" ] && printf %s "$text" | tr -d '/+=\n'; }
 hash() { sum=$(sha256sum < "$new/redis_$1") && echo "${sum%% *}"; }
 for user in decider actuator monitor; do
     secret > "$new/redis_$user"

@@ -319,7 +319,7 @@ def test_secrets_are_made_whole_or_not_at_all(tmp_path: Path) -> None:
         )
         return ran.returncode
 
-    for name in ("base64", "sha256sum", "chmod", "mv"):
+    for name in ("head", "base64", "tr", "sha256sum", "chmod", "mv"):
         hidden = (programs / name).rename(tmp_path / name)
         assert made() != 0, name
         assert not folder.exists() or list(folder.iterdir()) == [], name
