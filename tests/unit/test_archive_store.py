@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from bench.streams import write_recording
 from tidegate.archive import store
 from tidegate.archive.manifest import KEPT_FOR_READERS, ArchivedAlready, DataFile, Manifest, Span, Why
+from tidegate.archive.read import read_files
 from tidegate.archive.summary import summary
 from tidegate.archive.upkeep import expiries
 from tidegate.cli import app
 from tidegate.events.topics import TOPICS
 from tidegate.replay import export as exporting
+from tidegate.replay.audit.records import of_recording
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EMPTY = Manifest(topic_prefix="t.", created_at=NOW)
@@ -264,3 +267,19 @@ def test_an_export_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(exporting, "read_files", read)
     exporting.export(MagicMock(), archive, tmp_path / "out")
     assert asked == [[]] * len(TOPICS)
+
+
+def test_spark_reads_from_folders_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes `[`, `{`, `*` and the like for patterns, unless a backslash precedes them, and decodes no `%20`."""
+    monkeypatch.setattr("pyspark.sql.functions", MagicMock())  # the real ones need a JVM
+    name, escaped = "1 März [50%] {a,b}*?", r"1 März \[50%\] \{a,b\}\*\?"
+    spark, read = MagicMock(), tmp_path / name
+    write_recording(read, jobs=1, per_job=1, partitions=1)
+    of_recording(spark, read)
+    asked = [call.args[0] for call in spark.read.schema.return_value.json.call_args_list]
+    assert f"file://{tmp_path}/{escaped}/decisions.ndjson" in asked
+    read_files(spark, read, [file("2026-03-01", {})])
+    reader = spark.read.schema.return_value.option
+    reader.assert_called_with("basePath", f"file://{tmp_path}/{name}/records")
+    parquet = reader.return_value.option.return_value.parquet
+    parquet.assert_called_with(f"file://{tmp_path}/{escaped}/decisions/2026-03-01")

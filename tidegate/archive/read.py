@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
@@ -57,9 +58,14 @@ def read_files(spark: SparkSession, folder: Path, files: Sequence[DataFile], *, 
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema).option("basePath", location(folder / RECORDS))
-    return reader.option("ignoreCorruptFiles", str(damaged).lower()).parquet(*map(location, paths))
+    return reader.option("ignoreCorruptFiles", str(damaged).lower()).parquet(*map(pattern, paths))
 
 
 def location(path: Path) -> str:
     """Return a path as Hadoop wants it: with its file system, and nothing escaped."""
     return f"file://{path.absolute()}"
+
+
+def pattern(path: Path) -> str:
+    """Return a path as Spark wants what it reads: as a pattern, which here fits nothing but the path."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", location(path))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.archive.read import read_archive
+from tidegate.archive.read import pattern, read_archive
 from tidegate.archive.store import is_archive, load
 from tidegate.events.topics import TOPICS
 from tidegate.replay.files import BadRecording, TopicFile, damaged, read_manifest
@@ -94,7 +94,7 @@ def of_directory(spark: SparkSession, directory: Path) -> AuditRecords:
 def _of_file(spark: SparkSession, directory: Path, entry: TopicFile) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    lines = spark.read.schema(LINE).json((directory / entry.file).absolute().as_uri())
+    lines = spark.read.schema(LINE).json(pattern(directory / entry.file))
     packed = "h[1] LIKE '{\"base64\":%'"
     text = f"CASE WHEN {packed} THEN unbase64(get_json_object(h[1], '$.base64')) ELSE CAST(h[1] AS BINARY) END"
     return lines.where("offset IS NOT NULL").select(
