@@ -69,6 +69,18 @@ def test_an_exception_of_the_jvm_is_found_in_what_py4j_says() -> None:
     assert explanation(text).startswith("java.io.FileNotFoundException: File file:/events does not exist (py4j")
 
 
+def test_a_call_into_the_jvm_is_explained_by_what_the_jvm_says() -> None:
+    """Next to the root cause stands the exception that Spark made of it, not that some call has failed."""
+    said = (
+        "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta."
+    )
+    text = (
+        f"py4j.protocol.Py4JJavaError: An error occurred while calling o324.start.\n: {said}\n"
+        "\tat org.x.Y(Y.java:1)\nCaused by: java.lang.ClassNotFoundException: delta.DefaultSource\n\t... 19 more\n"
+    )
+    assert explanation(text) == f"java.lang.ClassNotFoundException: delta.DefaultSource ({said})"
+
+
 @pytest.mark.parametrize(
     ("log", "said"),
     [

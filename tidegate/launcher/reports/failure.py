@@ -31,6 +31,8 @@ _MISSING = re.compile(
     r"|[Cc]annot find catalog plugin class|ModuleNotFoundError|TypeError: 'JavaPackage' object"
 )
 """What Java, Spark and Python say if a jar or a package is not there."""
+_CALL_FAILED = re.compile(r"py4j\.protocol\.Py4JJavaError: An error occurred while calling ")
+"""What py4j says of any call that fails, before the exception of the JVM."""
 _STACK = re.compile(r"^\s+(?:at |\.\.\. \d+ more|File \")|^\t")
 
 
@@ -61,6 +63,8 @@ def root_cause(text: str) -> str:
     raised = [line for line in lines[1:] if _ERROR.match(line)]
     # Java puts the root at the end of its chain, Python at the end of the traceback
     root = caused[-1] if caused else raised[-1] if raised else top
+    if raised and raised[0] != root and _CALL_FAILED.match(top):
+        top = raised[0]
     return root if root in top or top.startswith("Traceback") else f"{root} ({top})"
 
 
