@@ -362,15 +362,25 @@ def test_files_of_another_kind_fail_the_command_and_not_the_actuator(
 
 
 @pytest.mark.parametrize(
-    ("backend", "application", "said"),
+    ("backend", "application", "code", "said"),
     [
-        ("standalone", {"rest_url": "http://a:b:c", "master_ui_url": "http://a:b:c"}, "Invalid port: 'b:c'"),
-        ("kubernetes", {"conf": {"spark.driver.memoryOverheadFactor": "a tenth"}}, "could not convert string"),
-        ("local", {"env": {"PASSWORD": "hunter2\0"}}, "embedded null byte"),
+        (
+            "standalone",
+            {"rest_url": "http://a:b:c", "master_ui_url": "http://a:b:c"},
+            "STOP_FAILED",
+            "Invalid port: 'b:c'",
+        ),
+        (
+            "kubernetes",
+            {"conf": {"spark.driver.memoryOverheadFactor": "a tenth"}},
+            "UNEXPECTED",
+            "could not convert string",
+        ),
+        ("local", {"env": {"PASSWORD": "hunter2\0"}}, "UNEXPECTED", "embedded null byte"),
     ],
 )
 def test_a_spec_that_nobody_expects_fails_its_command_and_not_the_actuator(
-    world: FakeWorld, backend: str, application: dict[str, Any], said: str
+    world: FakeWorld, backend: str, application: dict[str, Any], code: str, said: str
 ) -> None:
     """Else the actuator would end, and its successor at the same command, for ever, and no job would be scaled."""
     world.rescale = (Way.RESTART,)
@@ -387,7 +397,7 @@ def test_a_spec_that_nobody_expects_fails_its_command_and_not_the_actuator(
             clock=world, log=CommandLog(), fence=world, backends=backends, publish=world.publish, owner="a"
         )
         assert runner.run(command(CommandKind.START), spec, Waiting(world)) is Phase.FAILED
-    assert world.topic[-1].code == "UNEXPECTED"
+    assert world.topic[-1].code == code
     assert said in world.topic[-1].sentence
     assert "hunter2" not in world.topic[-1].sentence
 
