@@ -392,11 +392,12 @@ def test_a_spec_that_nobody_expects_fails_its_command_and_not_the_actuator(
         }
         spec = on_kubernetes(world.spec) if backend == "kubernetes" else world.spec
         fields = {"backend": backend, "control_dir": str(world.folder / "control"), **application}
-        spec = spec.model_copy(update={"application": spec.application.model_copy(update=fields)})
+        job_id = f"nobody-{os.getpid()}"  # a driver of that name which another test runs would be a foreign one
+        spec = spec.model_copy(update={"job_id": job_id, "application": spec.application.model_copy(update=fields)})
         runner = CommandRunner(
             clock=world, log=CommandLog(), fence=world, backends=backends, publish=world.publish, owner="a"
         )
-        assert runner.run(command(CommandKind.START), spec, Waiting(world)) is Phase.FAILED
+        assert runner.run(command(CommandKind.START, job_id=job_id), spec, Waiting(world)) is Phase.FAILED
     assert world.topic[-1].code == code
     assert said in world.topic[-1].sentence
     assert "hunter2" not in world.topic[-1].sentence
