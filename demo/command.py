@@ -24,7 +24,7 @@ from tidegate.cli.connect import DEMO_DIR, DEMO_STACK_DIR, stack_dir
 from tidegate.cli.problems import NO, Problem
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.stack import StackInfo, status
-from tidegate.terminal import stdout, table
+from tidegate.terminal import is_terminal, stdout, table
 
 
 class DemoBackend(StrEnum):
@@ -117,7 +117,7 @@ def demo(
     except DemoFailed as error:
         raise Problem(f"the demo stopped: {error}", "`tidegate doctor` checks what the demo needs") from None
     _print(outcome, objective, keep)
-    if outcome.page and not no_browser and sys.stdout.isatty() and os.environ.get("DISPLAY"):
+    if outcome.page and not no_browser and is_terminal(sys.stdout) and os.environ.get("DISPLAY"):
         webbrowser.open(outcome.page.as_uri())
     if not outcome.passed:
         raise typer.Exit(NO)
