@@ -38,6 +38,12 @@ class StartingWorld(FakeWorld):
     """How many seconds longer than the deadline a driver needs to stop, and says so at the deadline."""
     stop_asked_at: dict[str, float] = field(default_factory=dict)
     log_text: str | Exception = ""
+    hindrance: str = ""
+    """Why no driver arrives, as the cluster says; if it is empty, drivers do."""
+
+    @override
+    def reason(self, spec: JobSpec, submission_id: str) -> str:
+        return self.hindrance
 
     @override
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
@@ -47,6 +53,8 @@ class StartingWorld(FakeWorld):
 
     @override
     def tick(self) -> None:
+        if self.hindrance:
+            return
         marker = self.control.stop_marker()
         for driver in self.live_drivers(self.spec):
             token = self.tokens[driver]
@@ -107,6 +115,16 @@ def test_a_slow_first_batch_that_makes_progress_is_waited_for(
     said = [line for line in caplog.messages if "tasks of the first batch have finished" in line]
     assert 10 < len(said) < 50
     assert "job rates: run 7-1 starts: 51 of 100 tasks of the first batch have finished" in said
+
+
+def test_what_hinders_a_driver_is_in_the_log_long_before_its_deadline(
+    world: StartingWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong image is told after 15 s, although the start goes on for 60: somebody may push the image."""
+    world.hindrance = "ErrImagePull: no such image"
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    said = [line.levelname for line in caplog.records if line.message.endswith("The reason: ErrImagePull: no such image")]
+    assert said == ["WARNING"] * 4
 
 
 @pytest.mark.parametrize(("every", "code"), [(5.0, "FIRST_BATCH"), (0.04, "OK")])

@@ -84,7 +84,7 @@ class StartWatch:
         submission_id = facts.get("submission_id") or self._submission_id
         ended = self._check.failure(submission_id, arrived=bool(facts))
         late = self.deadline.see(progress, self._task.clock.monotonic())
-        self._say(progress)
+        self._say(progress, submission_id)
         if ended is None and late is None:
             return None
         reason = self._drivers.reason(self._token, submission_id)
@@ -116,12 +116,21 @@ class StartWatch:
         sentence, code = (sentence, FIRST_BATCH) if astray is None else (f"{sentence} {astray}", CHECKPOINT_ELSEWHERE)
         return ActionOutcome(ActionEvent.WORKING, sentence, code, details=progress.details)
 
-    def _say(self, progress: StartProgress) -> None:
-        """Log now and then how far the run has come."""
+    def _say(self, progress: StartProgress, submission_id: str | None) -> None:
+        """Log now and then how far the run has come, and what hinders a driver that has not arrived."""
         now = self._task.clock.monotonic()
-        if now >= self._say_at:
-            self._say_at = now + SAY_SECONDS
-            log.info("job %s: run %s starts: %s", self._task.spec.job_id, self._token, progress.text)
+        if now < self._say_at:
+            return
+        self._say_at = now + SAY_SECONDS
+        reason = "" if progress.arrived else self._drivers.reason(self._token, submission_id)
+        log.log(
+            logging.WARNING if reason else logging.INFO,
+            "job %s: run %s starts: %s%s",
+            self._task.spec.job_id,
+            self._token,
+            progress.text,
+            f". The reason: {reason}" if reason else "",
+        )
 
 
 def _first_commit(now: Sequence[QueryCheckpoint], before: CheckpointMark) -> ActionOutcome | None:
