@@ -123,7 +123,7 @@ def test_what_hinders_a_driver_is_in_the_log_long_before_its_deadline(
     """A wrong image is told after 15 s, although the start goes on for 60: somebody may push the image."""
     world.hindrance = "ErrImagePull: no such image"
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
-    said = [line.levelname for line in caplog.records if line.message.endswith("The reason: ErrImagePull: no such image")]
+    said = [line.levelname for line in caplog.records if line.message.endswith("The reason: " + world.hindrance)]
     assert said == ["WARNING"] * 4
 
 
