@@ -42,6 +42,7 @@ def compared(report: JobReport) -> str:
     panels[2].axhline(objective, color=OBJECTIVE, linewidth=0.9, linestyle="--", label="lag objective")
     panels[2].set_ylabel(f"delay, s (mean of {window:.0f} s)")
     panels[2].set_yscale("symlog", linthresh=max(10.0, 2 * objective))
+    panels[2].yaxis.set_major_formatter("{x:g}")
     panels[2].set_xlabel(name)
     handles, labels = panels[2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
