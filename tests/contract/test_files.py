@@ -18,6 +18,7 @@ from services.actuator.event_logs import runs_query
 from services.collector.checkpoint import checkpoint_offsets
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, FakeS3, fake_s3
 from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
+from tidegate.launcher.control.store import FolderStore
 from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, log_uri, names, scan
 from tidegate.remote.webhdfs import open_hdfs
 from tidegate.sparklog.event_log import ApplicationLog
@@ -175,13 +176,14 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path: Pat
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "commits" / "0").touch()
     for special in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
-        for name in ("offsets/0", "metadata", "log.inprogress"):
+        for name in ("offsets/0", "metadata", "log.inprogress", "stop"):
             (tmp_path / name).unlink(missing_ok=True)
             special(tmp_path / name)
         for read in (
             lambda: checkpoint_offsets(tmp_path, {"in"}),
             lambda: read_mark(str(tmp_path)),
             lambda: list(chunks(tmp_path / "log.inprogress", 0, 10)),
+            lambda: FolderStore(tmp_path).read("stop"),
         ):
             with pytest.raises(OSError, match="is a pipe or a device, not a file"):
                 read()

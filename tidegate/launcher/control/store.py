@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -45,6 +46,11 @@ class Store(Protocol):
         """Remove texts; those that are not there do not count."""
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe, which a driver may have put there, is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class FolderStore:
     """The files of a folder. Readers see a whole file or none, but for one that is being created exclusively.
 
@@ -65,9 +71,13 @@ class FolderStore:
         """Return the text of a file; None if there is none."""
         del newest  # a folder has no older view
         try:
-            return (self.path / name).read_text(encoding="utf-8")
+            file = open(self.path / name, encoding="utf-8", opener=_without_waiting)  # noqa: SIM115
         except FileNotFoundError:
             return None
+        with file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(f"{self.path / name} is a pipe or a device, not a file")
+            return file.read()
 
     def write(self, name: str, text: str) -> None:
         """Write a file under another name, then rename it."""
