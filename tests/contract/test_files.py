@@ -277,6 +277,17 @@ class TestWebHdfs:
         with pytest.raises(FileNotFoundError):
             place.unlink()
 
+    @pytest.mark.parametrize("fails", ["CREATE", "RENAME"])
+    def test_a_write_that_fails_leaves_nothing(self, hdfs: FakeWebHdfs, fails: str) -> None:
+        """Whether the DataNode is full or the rename is refused: no hidden file stays."""
+        place = _hdfs(hdfs) / "control" / "turn"
+        assert isinstance(place, RemotePath)
+        hdfs.fails = fails
+        for write in (place.create, place.replace):
+            with pytest.raises(OSError, match="The quota is exceeded"):
+                write(b"1")
+            assert list(hdfs.files) == []
+
     def test_a_name_node_has_a_default_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Port 9870 of the host that Spark's URI names, as the user that Hadoop would take."""
         monkeypatch.setenv("HADOOP_USER_NAME", "etl")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
@@ -280,6 +280,36 @@ class TestHdfs:
         with pytest.raises(ConnectionResetError):
             store.read("fence", newest=True)
         assert time.monotonic() - started < 5
+
+    def test_a_write_of_the_driver_that_fails_leaves_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """If HDFS is full, the driver removes the hidden file that it has made."""
+        files: set[str] = set()
+
+        class FullHdfs:
+            files = property(lambda self: self)
+
+            def path(self, uri: str) -> str:
+                return uri
+
+            def create(self, uri: str, _overwrite: bool) -> FullHdfs:
+                files.add(uri)
+                return self
+
+            def write(self, _data: bytearray) -> None:
+                raise Py4JError("The quota is exceeded")
+
+            def close(self) -> None:
+                pass
+
+            def delete(self, uri: str, _recursive: bool) -> bool:
+                files.discard(uri)
+                return True
+
+        monkeypatch.setattr(hadoop, "_system", lambda _uri: FullHdfs())
+        for write in (HadoopPath("hdfs://nn/turn").create, HadoopPath("hdfs://nn/turn").replace):
+            with pytest.raises(OSError, match="The quota is exceeded"):
+                write(b"1")
+            assert files == set()
 
     def test_a_lost_answer_is_no_lost_turn(self, hdfs: FakeWebHdfs) -> None:
         """A file that was created, but not answered for, is the writer's when it tries again; never somebody else's."""

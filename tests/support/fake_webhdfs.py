@@ -36,6 +36,8 @@ class FakeWebHdfs:
     """Method, operation and path of each request."""
     standby: bool = False
     forbidden: bool = False
+    fails: str = ""
+    """The operation that fails: RENAME, or CREATE, when the DataNode has made the file."""
     silent: threading.Event = field(default_factory=threading.Event)
     """While it is set, nothing is answered."""
     _ids: int = 0
@@ -139,6 +141,8 @@ class _Handler(QuietHandler):
 
     def _change(self, op: str, query: dict[str, str], path: str) -> dict[str, bool]:
         hdfs = self.hdfs
+        if op == hdfs.fails:
+            raise _Refused(403, "NSQuotaExceededException", "The quota is exceeded")
         if op == "RENAME":
             target = query["destination"]
             free = target not in hdfs.files or query.get("renameoptions") == "OVERWRITE"
@@ -153,6 +157,8 @@ class _Handler(QuietHandler):
     def _data_node(self, query: dict[str, str], path: str, body: bytes) -> tuple[int, Any]:
         if query["op"] == "CREATE":
             self.hdfs.put(path, body)
+            if self.hdfs.fails == "CREATE":
+                raise _Refused(403, "DSQuotaExceededException", "The quota is exceeded")
             return 201, b""
         data, offset = self.hdfs.files[path].data, int(query.get("offset", 0))
         if offset > len(data):

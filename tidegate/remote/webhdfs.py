@@ -9,10 +9,11 @@ Of several NameNodes, one is active. The others say that they are not, or nothin
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -90,14 +91,14 @@ class WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec is untyped
 
     def replace_file(self, path: str, data: bytes) -> None:
         """Write a whole file, whatever was there, by a rename."""
-        written = self._write_aside(path, data)
-        self._call("RENAME", "put", path=written, destination=path, renameoptions="OVERWRITE")
+        with self._written_aside(path, data) as written:
+            self._call("RENAME", "put", path=written, destination=path, renameoptions="OVERWRITE")
 
     def create_file(self, path: str, data: bytes) -> bool:
         """Write a whole file by a rename, which only succeeds if there is none."""
-        written = self._write_aside(path, data)
-        if self._call("RENAME", "put", path=written, destination=path).json()["boolean"]:
-            return True
+        with self._written_aside(path, data) as written:
+            if self._call("RENAME", "put", path=written, destination=path).json()["boolean"]:
+                return True
         self.rm_file(written)
         return False
 
@@ -106,12 +107,19 @@ class WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec is untyped
         if not self._call("DELETE", "delete", path=path).json()["boolean"]:
             raise FileNotFoundError(path)
 
-    def _write_aside(self, path: str, data: bytes) -> str:
+    @contextlib.contextmanager
+    def _written_aside(self, path: str, data: bytes) -> Iterator[str]:
+        """Write a file next to another, to be renamed; it is removed if that fails."""
         folder, _, name = path.rpartition("/")
         aside = f"{folder}/.{name}.{uuid.uuid4().hex[:12]}"
         answer = self._call("CREATE", "put", path=aside, redirect=False, overwrite="false")
-        self._at_data_node("put", self._apply_proxy(answer.headers["Location"]), data)
-        return aside
+        try:
+            self._at_data_node("put", self._apply_proxy(answer.headers["Location"]), data)
+            yield aside
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.rm_file(aside)
+            raise
 
     def _at_data_node(self, method: str, url: str, data: bytes | None = None) -> Any:
         headers = {} if data is None else {"content-type": "application/octet-stream"}

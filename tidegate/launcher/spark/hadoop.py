@@ -177,8 +177,8 @@ class HadoopPath:
     def _write(self, data: bytes, *, overwrite: bool) -> None:
         folder, _, name = self._uri.rpartition("/")
         aside = HadoopPath(f"{folder}/.{name}.{uuid.uuid4().hex[:12]}")
-        aside.write_bytes(data)
         try:
+            aside.write_bytes(data)
             with self._asked() as system:
                 system.rename(str(aside), self._uri, overwrite=overwrite)
         except OSError:
