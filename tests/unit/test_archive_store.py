@@ -107,6 +107,12 @@ def test_an_archive_whose_making_was_interrupted_is_made_by_the_next(tmp_path: P
     assert store.load_or_create(folder, "t.").topic_prefix == "t."
 
 
+def test_an_archive_may_have_a_volume_of_its_own(tmp_path: Path) -> None:
+    """A new ext4 has a folder `lost+found`."""
+    (tmp_path / "lost+found").mkdir(mode=0o700)
+    assert store.load_or_create(tmp_path, "t.").topic_prefix == "t."
+
+
 def test_an_archive_that_another_process_makes_meanwhile_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

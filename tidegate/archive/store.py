@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MANIFEST = "archive.json"
 SCRATCH = f"{MANIFEST}.tmp"
 CHANGE_LOCK = "change.lock"
-LEFT_BY_A_START = {SCRATCH, CHANGE_LOCK, MANIFEST}
-"""What may be in the folder of an archive that is being made, or whose making was interrupted."""
+NO_FILES = {SCRATCH, CHANGE_LOCK, MANIFEST, "lost+found"}
+"""What may be in the folder of a new archive: what an interrupted start leaves, and what a new volume has."""
 RECORDS = "records"
 CHECKPOINT = "checkpoint"
 STAGING = "staging"
@@ -84,7 +84,7 @@ def load(folder: Path) -> Manifest:
 def load_or_create(folder: Path, topic_prefix: str) -> Manifest:
     """Return what an archive holds, after making an empty one if the folder is new or empty."""
     if not (folder / MANIFEST).exists():
-        if folder.exists() and (not folder.is_dir() or {each.name for each in folder.iterdir()} - LEFT_BY_A_START):
+        if folder.exists() and (not folder.is_dir() or {each.name for each in folder.iterdir()} - NO_FILES):
             raise BadArchive(f"{folder} is neither an archive nor empty; give the archive a folder of its own")
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / CHANGE_LOCK, LOCK_SECONDS):
