@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import resource
 import shutil
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -83,6 +87,38 @@ def test_a_private_key_is_for_its_owner_alone(tmp_path: Path, key: SigningKey) -
     with pytest.raises(BadKey, match="can be read by others") as refused:
         read_key(path)
     assert secret not in str(refused.value)
+
+
+@contextmanager
+def full_disk(free_bytes: int) -> Iterator[None]:
+    """Let no file grow larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_statement_on_a_full_disk_leaves_nothing(chain: Path, key: SigningKey) -> None:
+    """Neither a part of the statement nor the file that it was written to; afterwards the next one is made."""
+    before = sorted(chain.iterdir())
+    with pytest.raises(OSError, match="File too large"), full_disk(100):
+        state_heads(chain, key, [some_head(30)])
+    assert sorted(chain.iterdir()) == before
+    assert state_heads(chain, key, [some_head(30)]).name == "00000003.json"
+
+
+def test_a_statement_is_on_disk_when_it_is_made(chain: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name too: the folder is synchronized after the statement is linked into it."""
+    synced = list[tuple[str, bool]]()
+
+    def fsync(file: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, (chain / "00000003.json").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    state_heads(chain, key, [some_head(30)])
+    assert synced == [(f"00000003.{os.getpid()}.tmp", False), ("chain", True), (chain.parent.name, True)]
 
 
 def test_the_command_shows_no_private_key(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime, timedelta
@@ -145,6 +146,16 @@ def test_a_change_that_fails_changes_nothing_a_reader_sees(tmp_path: Path) -> No
     assert len(list((folder / "records").rglob("*.parquet"))) == 1
     store.sweep(folder, NOW)
     assert list((folder / "records").rglob("*.parquet")) == []
+
+
+def test_what_the_manifest_lists_is_on_disk_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut, a listed file is there: its name too, so the folders above it were synchronized."""
+    folder, synced = tmp_path / "a", list[str]()
+    store.load_or_create(folder, "t.")
+    one = staged(tmp_path, "2026-03-01", [0, 1])
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink().name))
+    store.change(folder, lambda m: m.model_copy(update={"files": tuple(store.adopt(folder, m.version, [one]))}), NOW)
+    assert synced == [one.path.name, "day=2026-03-01", "topic=decisions", "records", "a", store.SCRATCH, "a"]
 
 
 def test_a_replaced_file_stays_for_readers_and_goes_later(tmp_path: Path) -> None:

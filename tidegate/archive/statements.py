@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.archive.chain import Head, Mark
+from tidegate.archive.durable import sync_folder
 from tidegate.archive.keys import PublicKey, SigningKey, public_key
 
 PURPOSE = b"tidegate chain statement 1\n"
@@ -173,16 +174,18 @@ def _add(folder: Path, key: SigningKey, what: dict[str, Any]) -> Path:
     signature = b64encode(key.sign(PURPOSE + _canonical(fields))).decode()
     path = folder / f"{number:08}.json"
     scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    with scratch.open("wb") as file:
-        file.write(_canonical({**fields, "signature": signature}) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with scratch.open("wb") as file:
+            file.write(_canonical({**fields, "signature": signature}) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.link(scratch, path)  # unlike a rename, this never replaces a statement
     except FileExistsError:
         raise StatementTaken(f"{path} was written by somebody else just now: try again") from None
     finally:
-        scratch.unlink()
+        scratch.unlink(missing_ok=True)
+    for each in (folder, folder.parent):
+        sync_folder(each)
     return path
 
 

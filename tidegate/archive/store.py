@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from tidegate.archive.durable import sync_folder
 from tidegate.archive.manifest import KEPT_FOR_READERS, LAYOUT, ArchivedAlready, DataFile, Manifest, Span
 from tidegate.events.invalid import first_problem
 from tidegate.runtime.lock_file import lock_file
@@ -147,6 +148,9 @@ def adopt(folder: Path, version: int, staged: list[Staged]) -> list[DataFile]:
         adopted.append(
             DataFile(topic=file.topic, day=file.day, path=name, records=file.records, bytes=size, spans=file.spans)
         )
+    parents = {folder / parent for each in adopted for parent in Path(each.path).parents}
+    for parent in sorted(parents, reverse=True):  # what is deeper first
+        sync_folder(parent)
     return adopted
 
 
@@ -225,8 +229,4 @@ def _write(folder: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(folder / MANIFEST)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # of the rename
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)
