@@ -100,6 +100,14 @@ def full_disk(free_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("free_bytes", [20, 100], ids=["private key", "public key"])
+def test_a_key_on_a_full_disk_leaves_nothing(tmp_path: Path, free_bytes: int) -> None:
+    """An empty file would be no key, and in the way of one."""
+    with pytest.raises(OSError, match="File too large"), full_disk(free_bytes):
+        new_key(tmp_path / "a.key", "archive")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_statement_on_a_full_disk_leaves_nothing(chain: Path, key: SigningKey) -> None:
     """Neither a part of the statement nor the file that it was written to; afterwards the next one is made."""
     before = sorted(chain.iterdir())

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.archive.durable import sync_folder
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -83,9 +85,17 @@ def new_key(path: Path, service: str) -> SigningKey:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_MODE)
     except FileExistsError:
         raise BadKey(f"{path} already exists; a key is never overwritten") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(secret + "\n")
-    shared.write_text(key.public.to_line() + "\n", encoding="utf-8")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(secret + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # the next statement may say that only this key signs from now on
+        shared.write_text(key.public.to_line() + "\n", encoding="utf-8")
+        sync_folder(path.parent)
+    except BaseException:  # such as a full disk: a file that holds no key would be in the way
+        for each in (path, shared):
+            each.unlink(missing_ok=True)
+        raise
     return key
 
 
