@@ -106,10 +106,16 @@ def publish(settings: ServiceSettings, specs: Sequence[JobSpec]) -> None:
 def publish_change(settings: ServiceSettings, spec: JobSpec) -> None:
     """Publish a version that was made from the newest one, as `publish` does.
 
-    Raise `SpecRefused` also if the newest one has fields of a newer Tidegate, which this version of it would lose.
+    Raise `SpecRefused` also if there is another newest one by now, which it would undo, or if that one has fields of a
+    newer Tidegate, which this version of it would lose. Kafka cannot compare and write at once: of two who write at the
+    same moment, the later one counts.
     """
     with closing(JobsView(settings)) as present:
         present.load()
+    newest = present.get(spec.job_id)
+    if newest is None or newest.version != spec.version - 1:
+        done = "removed" if newest is None else "changed"
+        raise SpecRefused(f"{spec.job_id}: somebody else has {done} the job just now: look at it, and try again")
     if unknown := present.unknown.get(spec.job_id):
         raise SpecRefused(
             f"{spec.job_id}: its spec has fields that this version of Tidegate does not know and would drop:"

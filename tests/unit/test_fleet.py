@@ -286,23 +286,41 @@ def test_a_spec_that_the_engine_refuses_is_not_published() -> None:
         publish(ServiceSettings(), [job(policy="unheard-of", policy_options={})])
 
 
+class Jobs:
+    """A jobs topic with these records."""
+
+    records: ClassVar[list[FakeMessage]] = []
+
+    def __init__(self, *_: object) -> None:
+        """Any arguments."""
+
+    def read_to_end(self, _silence_seconds: float) -> list[FakeMessage]:
+        """Return all of it."""
+        return self.records
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def test_a_change_of_a_spec_that_a_newer_version_wrote_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its new fields would be lost, so they are named instead."""
-
-    class Jobs:
-        def __init__(self, *_: object) -> None:
-            written = json.loads(value_of(job("k")))
-            written["scaling"]["added_in_v1_9"] = 1
-            self.messages = [FakeMessage(0, 0, json.dumps(written).encode())]
-
-        def read_to_end(self, _silence_seconds: float) -> list[FakeMessage]:
-            return self.messages
-
-        def close(self) -> None:
-            """Nothing is open."""
-
+    written = json.loads(value_of(job("k")))
+    written["scaling"]["added_in_v1_9"] = 1
+    monkeypatch.setattr(Jobs, "records", [FakeMessage(0, 0, json.dumps(written).encode())])
     monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
     with pytest.raises(SpecRefused, match=r"k: .* would drop: scaling\.added_in_v1_9\."):
+        publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
+
+
+def test_a_change_does_not_undo_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two operators start from the same version: the second one is told, and nothing of the first one is lost."""
+    theirs = with_mode(job("k"), Mode.ADVISE)
+    monkeypatch.setattr(Jobs, "records", [FakeMessage(0, 0, value_of(job("k"))), FakeMessage(0, 1, value_of(theirs))])
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
+    with pytest.raises(SpecRefused, match=r"k: somebody else has changed the job just now: .* try again"):
+        publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
+    monkeypatch.setattr(Jobs, "records", [])
+    with pytest.raises(SpecRefused, match="has removed the job"):
         publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
 
 
