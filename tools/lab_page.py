@@ -27,6 +27,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.lab.bill import MONTH_SECONDS
+
 ROOT = Path(__file__).parents[1]
 README, LAB, TIDE = ROOT / "README.md", ROOT / "docs" / "lab.md", ROOT / "docs" / "tide.md"
 BLOCK = re.compile(r"(<!-- lab:begin -->\n).*?(<!-- lab:end -->)", re.DOTALL)
@@ -80,7 +82,7 @@ def policy_table(rows: Sequence[Row], slot_hour: float) -> str:
             f"{statistics.fmean(row['parts'][part] for row in own):.2f}" for part in ("slots", "lateness", "changes")
         )
         late, changes = (sum(row[figure] for row in own) for figure in ("late_seconds", "changes"))
-        month = mean(own, "slots_per_second") * slot_hour * 24 * 30
+        month = mean(own, "slots_per_second") * slot_hour / 3600 * MONTH_SECONDS
         worst = max(row["ratio"] for row in own)
         figures = f"{worst:.2f} | {late:,.0f} s | {changes} | {month:,.0f}"
         found.append(f"| {_name(label)} | {with_error(own)} | {parts} | {figures} |")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tidegate.events.job import Tariff
 from tidegate.lab.score import Score
 
-MONTH_SECONDS = 365.25 * 86_400 / 12
+MONTH_SECONDS = 30 * 86_400.0
+"""A month, wherever costs of one are told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
 from tidegate.lab.attain import CACHE, attainable
+from tidegate.lab.bill import MONTH_SECONDS
 from tidegate.lab.pairs import Pair
 from tidegate.lab.score import Parts, score
 from tidegate.lab.simulate import simulate
@@ -187,7 +188,7 @@ def summary_of(label: str, outcomes: Iterable[PairCost]) -> Summary:
         late_seconds=sum(each.late_seconds for each in found),
         changes=sum(each.changes for each in found),
         over_restarting=statistics.fmean(each.over_restarting for each in found),
-        month=statistics.fmean(each.slots_per_second for each in found) * SLOT_HOUR * 24 * 30,
+        month=statistics.fmean(each.slots_per_second for each in found) * SLOT_HOUR / 3600 * MONTH_SECONDS,
     )
 
 
