@@ -7,6 +7,7 @@ import sys
 import webbrowser
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -170,8 +171,8 @@ def _print_exploring(outcome: RunOutcome) -> None:
         f"  tidegate why rates{where} --since 10m",
         f"  tidegate tail decisions -f{where}",
         f"  tidegate scale rates 4 --reason 'trying it out' --wait{where}",
-        f"  echo 1080 > {environment.rate_file}      # set the load, in records/s",
-        f"Stop everything with: tidegate down --work-dir {environment.info.work_dir}",
+        f"  echo 1080 > {quote(str(environment.rate_file))}      # set the load, in records/s",
+        f"Stop everything with: tidegate down --work-dir {quote(str(environment.info.work_dir))}",
         *([] if pods is None else [f"and the job's pods with: kubectl delete namespace {pods.namespace}"]),
     ]
     stdout().print("\n".join(lines))

@@ -12,16 +12,20 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from demo.__main__ import app as demo_app
+from demo.command import _print_exploring
 from tests.support.events import job
 from tests.support.fleets import decision
 from tests.support.history import write_history
 from tests.support.sample_events import sample_events
+from tidegate.archive.keys import BadKey, read_key
+from tidegate.archive.store import BadArchive, load
 from tidegate.cli import app, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
@@ -320,6 +324,29 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path, monkeypatch: pytest.Mon
     assert (ran.exit_code, ran.stderr) == (0, "no decisions of [/x] yet\n")
     ran = CliRunner().invoke(app, ["status", "--work-dir", str(tmp_path / "[/x]")])
     assert (ran.exit_code, ran.stdout.partition(";")[0]) == (1, f"no stack is running in {tmp_path}/[/x]")
+
+
+def test_a_command_to_paste_works_with_a_space_in_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How to stop what `up` and the demo have started, and what errors advise, is quoted for a shell."""
+    folder = tmp_path / "a b"
+    for name in ("start_stack", "ensure_topics", "show_stack"):
+        monkeypatch.setattr(f"tidegate.cli.stack.{name}", MagicMock())
+    monkeypatch.setattr("tidegate.cli.stack.ClientSettings", MagicMock())
+    ran = CliRunner().invoke(app, ["up", "--work-dir", str(folder)])
+    assert ran.stdout.endswith(f"Stop with: tidegate down --work-dir '{folder}'\n")
+    outcome = MagicMock()
+    outcome.environment.info.work_dir, outcome.environment.rate_file = folder, folder / "rate"
+    _print_exploring(outcome)
+    printed = capsys.readouterr().out
+    assert f"tidegate down --work-dir '{folder}'\n" in printed
+    assert f"echo 1080 > '{folder}/rate' " in printed
+    with pytest.raises(BadArchive, match=f"`tidegate archive run '{folder}'` makes one"):
+        load(folder)
+    folder.touch(0o644)
+    with pytest.raises(BadKey, match=f"`chmod 600 '{folder}'`"):
+        read_key(folder)
 
 
 @pytest.mark.parametrize("words", [["load.csv", "--job", "orders"], ["events", "--spec", "job.yaml"]])

@@ -12,6 +12,7 @@ import os
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from tidegate.archive.durable import sync_folder
@@ -111,7 +112,8 @@ def read_key(path: Path) -> SigningKey:
     if path.suffix == PUBLIC:
         raise BadKey(f"{path} is a public key: signing takes the private one, {path.with_suffix('')}")
     if path.stat().st_mode & 0o077:
-        raise BadKey(f"{path} can be read by others: run `chmod 600 {path}`, and replace the key if they may have")
+        close = f"chmod 600 {quote(str(path))}"
+        raise BadKey(f"{path} can be read by others: run `{close}`, and replace the key if they may have")
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         raw = b64decode(fields["private_key"], validate=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -72,7 +73,8 @@ def load(folder: Path) -> Manifest:
     """Return what an archive holds; raise `BadArchive` if the folder is none."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise BadArchive(f"{folder} is not an archive: it has no {MANIFEST}. `tidegate archive run {folder}` makes one")
+        run = f"tidegate archive run {quote(str(folder))}"
+        raise BadArchive(f"{folder} is not an archive: it has no {MANIFEST}. `{run}` makes one")
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -88,7 +89,7 @@ def rotate(
     if old.public.service != new.public.service:
         raise Problem(
             f"{key} signs for {old.public.service}, {successor} for {new.public.service}",
-            f"make the new key with --service {old.public.service}",
+            f"make the new key with --service {quote(old.public.service)}",
         )
     signed = prove.continued(folder, old, _trusted(trust, old)).statements
     if new.public.key_id in {old.public.key_id, *(each.key_id for each in signed)}:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -325,7 +326,7 @@ def _files_of_each(specs: Mapping[str, JobSpec], files: Files) -> Iterator[tuple
             except FileNotFoundError as error:
                 # Spark makes the folder of a checkpoint, but none for logs
                 if name == "event_log_dir" and place.has_folders:
-                    remedy = f"make the folder: hdfs dfs -mkdir -p {location}"
+                    remedy = f"make the folder: hdfs dfs -mkdir -p {quote(location)}"
                     yield name, root, Finding("fail", what, str(error), remedy)
             except OSError as error:
                 if not isinstance(error, PermissionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ def up(
     created = ensure_topics(ClientSettings(bootstrap_servers=info.bootstrap_servers), partitions=partitions)
     console.print(f"created {len(created)} topics" if created else "the topics already exist")
     show_stack(info)
-    again = "" if work_dir is None else f" --work-dir {folder}"
+    again = "" if work_dir is None else f" --work-dir {quote(str(folder))}"
     stdout().print(
         f"\nNext: run `tidegate doctor`, start Tidegate's services, run `tidegate apply job.yaml`.\n"
         f"Stop with: tidegate down{again}"
