@@ -76,6 +76,10 @@ def test_a_pod_uses_its_account(tmp_path: Path, server: FakeKubernetes) -> None:
     [
         ({"current-context": "there"}, "there is no context 'there'"),
         ({"clusters": []}, "there is no cluster 'c'"),
+        ({"clusters": ["c"]}, "clusters must be a list of mappings"),
+        ({"clusters": {"c": {"server": "https://k"}}}, "clusters must be a list of mappings"),
+        ({"contexts": [None]}, "contexts must be a list of mappings"),
+        ({"users": [{"name": "u", "user": "secret"}]}, "the user 'u' must be a mapping"),
         ({"users": [{"name": "u", "user": {"exec": {}}}]}, "logs in with a program"),
         ({"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": True}}]}, "name the authority"),
         ({"users": [{"name": "u", "user": {"client-key-data": "a"}}]}, "client-key-data is no PEM"),

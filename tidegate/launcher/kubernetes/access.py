@@ -121,9 +121,14 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _named(path: Path, config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
     """Return the entry of a name in one of a kubeconfig's three lists."""
-    for entry in config.get(f"{kind}s") or []:
+    entries = config.get(f"{kind}s") or []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise AccessError(f"KUBECONFIG {path}: {kind}s must be a list of mappings")
+    for entry in entries:
         if entry.get("name") == name:
-            found: dict[str, Any] = entry.get(kind) or {}
+            found = entry.get(kind) or {}
+            if not isinstance(found, dict):
+                raise AccessError(f"KUBECONFIG {path}: the {kind} {name!r} must be a mapping")
             return found
     raise AccessError(f"KUBECONFIG {path}: there is no {kind} {name!r}")
 
