@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter, letter_id
@@ -321,19 +322,30 @@ def _later() -> dict[str, Wire]:
     """Return the events whose fields came after the full ones were frozen."""
     full = _results()[0]
     begin = {name: getattr(full, name) for name in ("command_id", "job_id", "pipeline_id", "kind", "epoch")}
+
+    def result(phase: Phase, seconds: int, parallelism: int, **others: Any) -> ActionResult:
+        at, id_ = T + timedelta(seconds=seconds), result_id(full.command_id, phase)
+        return ActionResult(result_id=id_, phase=phase, at=at, parallelism=parallelism, **begin, **others)
+
+    def job(**others: Any) -> JobSpec:
+        return _jobs()[1].model_copy(update=others)
+
+    def snapshot(**others: Any) -> MetricSnapshot:
+        return _snapshots()[1].model_copy(update=others)
+
+    def decision(**others: Any) -> Decision:
+        return _decisions()[1].model_copy(update=others)
+
     return {
-        "job.changed": _jobs()[1].model_copy(
-            update={
-                "version": 2,
-                "scaling": Scaling(mode=Mode.PAUSED),
-                "change": SpecChange(by="ada", reason="the sink is being repaired", at=T),
-            }
+        "job.changed": job(
+            version=2,
+            scaling=Scaling(mode=Mode.PAUSED),
+            change=SpecChange(by="ada", reason="the sink is being repaired", at=T),
         ),
-        "result.stopped": ActionResult(
-            result_id=result_id(full.command_id, Phase.STOPPED),
-            phase=Phase.STOPPED,
-            at=T + timedelta(seconds=3),
-            parallelism=0,
+        "result.stopped": result(
+            Phase.STOPPED,
+            3,
+            0,
             checkpoint=CheckpointMark(
                 queries={
                     "clean": QueryCommit(query_id="0b6c1c0e-6f6f-4f43-9d0d-6a2f1a3c5e01", batch_id=42),
@@ -341,32 +353,15 @@ def _later() -> dict[str, Wire]:
                 },
                 last_commit_at=T + timedelta(seconds=2, microseconds=500_000),
             ),
-            **begin,
         ),
-        "result.starting": ActionResult(
-            result_id=result_id(full.command_id, Phase.STARTING),
-            phase=Phase.STARTING,
-            at=T + timedelta(seconds=4),
-            parallelism=6,
-            run=2,
-            **begin,
+        "result.starting": result(Phase.STARTING, 4, 6, run=2),
+        "result.resized": result(
+            Phase.VERIFIED, 14, 6, downtime_seconds=0.0, way=Way.IN_PLACE, outage_seconds=0.0, delay_seconds=9.25
         ),
-        "result.resized": ActionResult(
-            result_id=result_id(full.command_id, Phase.VERIFIED),
-            phase=Phase.VERIFIED,
-            at=T + timedelta(seconds=14),
-            parallelism=6,
-            downtime_seconds=0.0,
-            way=Way.IN_PLACE,
-            outage_seconds=0.0,
-            delay_seconds=9.25,
-            **begin,
-        ),
-        "result.handed_over": ActionResult(
-            result_id=result_id(full.command_id, Phase.VERIFIED),
-            phase=Phase.VERIFIED,
-            at=T + timedelta(seconds=40),
-            parallelism=6,
+        "result.handed_over": result(
+            Phase.VERIFIED,
+            40,
+            6,
             incarnation="app-20260301120000-0008",
             submission_id="driver-20260301120000-0008",
             downtime_seconds=2.5,
@@ -374,88 +369,71 @@ def _later() -> dict[str, Wire]:
             outage_seconds=1.25,
             delay_seconds=38.5,
             application="0a1b2c3d-4e5f-5a6b-8c7d-9e0f1a2b3c4d",
-            **begin,
         ),
-        "snapshot.running": _snapshots()[1].model_copy(
-            update={
-                "state": ClusterState.RUNNING,
-                "current_batch_started_at": T - timedelta(seconds=30),
-                "running": (
-                    RunningBatch(
-                        batch_id=43,
-                        started_at=T - timedelta(seconds=30),
-                        tasks=8,
-                        tasks_finished=2,
-                        busy_seconds=27.5,
-                        read_tasks=6,
-                        read_tasks_finished=1,
-                        records_read=20_000,
-                        read_seconds=18.25,
-                        slowest_read_seconds=18.25,
-                    ),
+        "snapshot.running": snapshot(
+            state=ClusterState.RUNNING,
+            current_batch_started_at=T - timedelta(seconds=30),
+            running=(
+                RunningBatch(
+                    batch_id=43,
+                    started_at=T - timedelta(seconds=30),
+                    tasks=8,
+                    tasks_finished=2,
+                    busy_seconds=27.5,
+                    read_tasks=6,
+                    read_tasks_finished=1,
+                    records_read=20_000,
+                    read_seconds=18.25,
+                    slowest_read_seconds=18.25,
                 ),
-            }
+            ),
         ),
-        "snapshot.skewed": _snapshots()[1].model_copy(
-            update={
-                "state": ClusterState.RUNNING,
-                "stages": (
-                    StageTasks(
-                        name="start at <unknown>:0",
-                        tasks=8,
-                        busy_seconds=12.5,
-                        median_task_seconds=0.75,
-                        slowest_task_seconds=6.25,
-                        slowest_task_place=5,
-                    ),
+        "snapshot.skewed": snapshot(
+            state=ClusterState.RUNNING,
+            stages=(
+                StageTasks(
+                    name="start at <unknown>:0",
+                    tasks=8,
+                    busy_seconds=12.5,
+                    median_task_seconds=0.75,
+                    slowest_task_seconds=6.25,
+                    slowest_task_place=5,
                 ),
-            }
+            ),
         ),
-        "snapshot.warned": _snapshots()[1].model_copy(
-            update={
-                "warnings": (
-                    SnapshotWarning(code=WarningCode.TOPIC_UNKNOWN, topics=("gone",)),
-                    SnapshotWarning(code=WarningCode.TOPIC_NOT_READ, topics=("orders.old", "orders.older")),
-                    SnapshotWarning(code=WarningCode.TOPIC_NOT_LISTED, topics=("orders.new",)),
+        "snapshot.warned": snapshot(
+            warnings=(
+                SnapshotWarning(code=WarningCode.TOPIC_UNKNOWN, topics=("gone",)),
+                SnapshotWarning(code=WarningCode.TOPIC_NOT_READ, topics=("orders.old", "orders.older")),
+                SnapshotWarning(code=WarningCode.TOPIC_NOT_LISTED, topics=("orders.new",)),
+            )
+        ),
+        "snapshot.clock_apart": snapshot(warnings=(SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)),
+        "snapshot.kafka_unknown": snapshot(warnings=(SnapshotWarning(code=WarningCode.KAFKA_UNKNOWN),)),
+        "snapshot.real_time": snapshot(
+            warnings=(SnapshotWarning(code=WarningCode.REAL_TIME),), missing=(Part.PROGRESS,)
+        ),
+        "snapshot.source_waits": snapshot(warnings=(SnapshotWarning(code=WarningCode.SOURCE_WAITS),)),
+        "snapshot.source_limited": snapshot(
+            warnings=(SnapshotWarning(code=WarningCode.SOURCE_LIMITED, topics=("orders.raw",)),)
+        ),
+        "snapshot.uncounted": snapshot(
+            state_operators=(StateOperator(name="stateStoreSave", memory_bytes=4096, partitions=12),)
+        ),
+        "snapshot.removed": snapshot(
+            sources=(
+                SourceOffsets(
+                    topic="orders.raw",
+                    end_offsets=(1000, 2000, 30),
+                    committed_offsets=(250, 1990, None),
+                    first_offsets=(900, None, 10),
                 ),
-            }
+            )
         ),
-        "snapshot.clock_apart": _snapshots()[1].model_copy(
-            update={"warnings": (SnapshotWarning(code=WarningCode.CLOCK_APART, seconds=-42.5),)}
-        ),
-        "snapshot.kafka_unknown": _snapshots()[1].model_copy(
-            update={"warnings": (SnapshotWarning(code=WarningCode.KAFKA_UNKNOWN),)}
-        ),
-        "snapshot.real_time": _snapshots()[1].model_copy(
-            update={"warnings": (SnapshotWarning(code=WarningCode.REAL_TIME),), "missing": (Part.PROGRESS,)}
-        ),
-        "snapshot.source_waits": _snapshots()[1].model_copy(
-            update={"warnings": (SnapshotWarning(code=WarningCode.SOURCE_WAITS),)}
-        ),
-        "snapshot.source_limited": _snapshots()[1].model_copy(
-            update={"warnings": (SnapshotWarning(code=WarningCode.SOURCE_LIMITED, topics=("orders.raw",)),)}
-        ),
-        "snapshot.uncounted": _snapshots()[1].model_copy(
-            update={"state_operators": (StateOperator(name="stateStoreSave", memory_bytes=4096, partitions=12),)}
-        ),
-        "snapshot.removed": _snapshots()[1].model_copy(
-            update={
-                "sources": (
-                    SourceOffsets(
-                        topic="orders.raw",
-                        end_offsets=(1000, 2000, 30),
-                        committed_offsets=(250, 1990, None),
-                        first_offsets=(900, None, 10),
-                    ),
-                ),
-            }
-        ),
-        "job.growing_pool": _jobs()[1].model_copy(update={"pool_max_slots": 64}),
-        "job.on_another_kafka": _jobs()[1].model_copy(update={"kafka_cluster": "payments"}),
-        "job.read_committed": _jobs()[1].model_copy(update={"read_committed": True}),
-        "job.priced": _jobs()[1].model_copy(
-            update={"scaling": Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))}
-        ),
+        "job.growing_pool": job(pool_max_slots=64),
+        "job.on_another_kafka": job(kafka_cluster="payments"),
+        "job.read_committed": job(read_committed=True),
+        "job.priced": job(scaling=Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))),
         "job.on_kubernetes": JobSpec(
             job_id="orders",
             sources=("orders.raw",),
@@ -476,35 +454,29 @@ def _later() -> dict[str, Wire]:
                 ),
             ),
         ),
-        "decision.delayed": _decisions()[1].model_copy(
-            update={"evidence": Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)}
-        ),
-        "decision.removed": _decisions()[1].model_copy(
-            update={"evidence": Evidence(lag_records=100, lost_records=650)}
-        ),
-        "decision.in_a_pipeline": _decisions()[1].model_copy(
-            update={
-                "emits": Emission(
-                    steps=(EmissionStep(T, 2100.0), EmissionStep(T + timedelta(seconds=70), 4200.5)),
-                    topic="orders.clean",
-                    target_rate=2800.0,
-                    catch_up_rate=12.5,
-                ),
-                "observed": Observed(
-                    at=T,
-                    neighbours=(
-                        Neighbour(
-                            "prices",
-                            True,
-                            ("prices",),
-                            2,
-                            emits=Emission((EmissionStep(T - timedelta(seconds=1), 300.0),), "prices"),
-                            only_reader=True,
-                        ),
-                        Neighbour("reports", False, ("orders.clean",), 16, ceiling=5000.0),
+        "decision.delayed": decision(evidence=Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)),
+        "decision.removed": decision(evidence=Evidence(lag_records=100, lost_records=650)),
+        "decision.in_a_pipeline": decision(
+            emits=Emission(
+                steps=(EmissionStep(T, 2100.0), EmissionStep(T + timedelta(seconds=70), 4200.5)),
+                topic="orders.clean",
+                target_rate=2800.0,
+                catch_up_rate=12.5,
+            ),
+            observed=Observed(
+                at=T,
+                neighbours=(
+                    Neighbour(
+                        "prices",
+                        True,
+                        ("prices",),
+                        2,
+                        emits=Emission((EmissionStep(T - timedelta(seconds=1), 300.0),), "prices"),
+                        only_reader=True,
                     ),
+                    Neighbour("reports", False, ("orders.clean",), 16, ceiling=5000.0),
                 ),
-            }
+            ),
         ),
         "command.in_place": _commands()[0].model_copy(update={"way": Way.IN_PLACE, "first_batch_seconds": 12.5}),
     }
