@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from services.collector.view import App, ClusterView, Tolerant
 from tidegate.events.invalid import first_problem
+from tidegate.remote.http import HTTP_ERRORS
 
 
 class MasterUnreachable(RuntimeError):
@@ -50,7 +51,7 @@ class HttpMaster:
         try:
             answer = await self._client.get(f"{ui_url.rstrip('/')}/json/")
             answer.raise_for_status()
-        except httpx.HTTPError as error:
+        except HTTP_ERRORS as error:
             raise MasterUnreachable(f"{ui_url}: {error or type(error).__name__}") from None
         return parse_state(answer.content, ui_url)
 

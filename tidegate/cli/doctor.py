@@ -255,6 +255,8 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
     """Name the version of Spark that each master has, with its jobs, and what that version lacks."""
     import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
 
+    from tidegate.remote.http import HTTP_ERRORS  # noqa: PLC0415
+
     jobs: dict[str, list[str]] = {}
     for spec in specs.values():
         if spec.application.rest_url is not None and spec.application.backend != "yarn":
@@ -267,7 +269,7 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
             # an answer about a driver that is not there names the version all the same
             answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5).json()
             return spark_finding(what, str(answer["serverSparkVersion"]), url)
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        except (*HTTP_ERRORS, ValueError, KeyError, TypeError) as error:
             said = f"{url}: {type(error).__name__}: {error}"
             return Finding("warn", what, said, "start its master, or correct application.rest_url")
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from tidegate.remote.http import HTTP_ERRORS
+
 PENDING = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
 """States of an application that waits for the container of its driver."""
 RUNNING = "RUNNING"
@@ -58,7 +60,7 @@ class ResourceManager:
         """Return the text at an address, such as a log at a NodeManager; empty if there is none."""
         try:
             response = self._http.get(url, params=query)
-        except (httpx.HTTPError, httpx.InvalidURL):
+        except HTTP_ERRORS:
             return ""
         return response.text if response.is_success else ""
 
@@ -70,13 +72,13 @@ class ResourceManager:
         params = query | ({"user.name": user} if user else {})
         try:
             response = self._http.request(method, url, params=params, json={"state": state} if state else None)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except HTTP_ERRORS as error:
             raise RmUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if response.is_client_error:
             raise RmRefused(f"{method} {url}: {response.status_code}: {response.text[:300]}")
         try:
             answer = response.raise_for_status().json()
-        except (httpx.HTTPError, ValueError) as error:
+        except (*HTTP_ERRORS, ValueError) as error:
             raise RmUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if not isinstance(answer, dict):
             raise RmUnreachable(f"{method} {url}: a JSON object is expected, found {str(answer)[:80]!r}")

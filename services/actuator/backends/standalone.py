@@ -16,6 +16,7 @@ import httpx
 from services.actuator.backends import LAUNCHER, LOG_BYTES, BackendRefused, BackendUnreachable, DriverState, Submission
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.files import Token
+from tidegate.remote.http import HTTP_ERRORS
 
 _PENDING = frozenset({"SUBMITTED", "RELAUNCHING", "UNKNOWN"})
 _OVER = frozenset({"FINISHED", "KILLED", "FAILED", "ERROR"})
@@ -146,7 +147,7 @@ class Standalone:
         asked: dict[str, str | int] = {"driverId": submission_id, "logType": kind, "byteLength": LOG_BYTES}
         try:
             return self._http.get(url, params=asked).raise_for_status().text[: 2 * LOG_BYTES]
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except HTTP_ERRORS as error:
             raise BackendUnreachable(f"GET {url}: {type(error).__name__}: {error}") from error
 
     def _master(self, spec: JobSpec) -> dict[str, Any]:
@@ -162,7 +163,7 @@ class Standalone:
         try:
             response = self._http.request(method, url, json=body)
             answer = response.json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except (*HTTP_ERRORS, ValueError) as error:
             raise BackendUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if not isinstance(answer, dict):
             raise BackendUnreachable(f"{method} {url}: a JSON object is expected, found {str(answer)[:80]!r}")
