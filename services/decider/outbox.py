@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -145,7 +145,8 @@ class AwaitedProducer:
         done: asyncio.Future[None] = loop.create_future()
 
         def delivered(error: NotDelivered | None) -> None:
-            loop.call_soon_threadsafe(_finish, done, error)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for this record any more
+                loop.call_soon_threadsafe(_finish, done, error)
 
         place = {} if partition is None else {"partition": partition}
         self._waiting.add(delivered)

@@ -38,12 +38,17 @@ class Client:
         self.hangs: set[bytes] = set()
         """Keys of the records that a broker neither takes nor refuses."""
         self.made.append(self)
+        self._hung: dict[bytes, Callable[[None, None], None]] = {}
         self._sent: list[Callable[[None, None], None]] = []
 
     def produce(self, _topic: str, _value: bytes, key: bytes, **record: Any) -> None:
         self._call("produce")
+        self._hung[key] = record["on_delivery"]
         if key not in self.hangs:
-            self._sent.append(record["on_delivery"])
+            self.reports(key)
+
+    def reports(self, key: bytes) -> None:
+        self._sent.append(self._hung.pop(key))
 
     def poll(self, seconds: float) -> int:
         time.sleep(min(seconds, 0.01))
@@ -116,6 +121,20 @@ def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkey
             await asyncio.wait_for(waiting, 5)
 
     asyncio.run(play())
+
+
+def test_a_report_that_nobody_waits_for_stops_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of its sender may have ended by then; whoever sends next still hears of theirs."""
+    monkeypatch.setattr(Client, "made", [], raising=False)
+    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
+    producer = AwaitedProducer(ServiceSettings())
+    (client,) = Client.made
+    client.hangs.add(b"k")
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(producer.send("t", b"k", b"v"), 0.05))
+    client.hangs.clear()
+    client.reports(b"k")
+    asyncio.run(asyncio.wait_for(producer.send("t", b"l", b"v"), 5))
 
 
 @pytest.mark.parametrize(("delivery", "request_ms"), [(30.0, 10_000), (120.0, 10_000), (6.0, 2_000), (0.5, 1_000)])
