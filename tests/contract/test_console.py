@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -320,6 +321,18 @@ def test_without_a_token_nothing_changes(topics: SimulatedTopics) -> None:
     assert browser.post("/jobs/rates/change", data=sent, headers=wrong).status_code == 401
     assert browser.post("/sign-in", data={"token": "not-the-operators-token"}).status_code == 401
     assert topics.published == []
+
+
+@pytest.mark.timeout(20)
+def test_a_stream_ends_with_its_session(topics: SimulatedTopics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that stays open tells nobody of changes once the session has ended."""
+    monkeypatch.setattr("tidegate.console.app.STREAM_BEAT_SECONDS", 0.2)
+    of, looks = settings(console_viewers={"bob": BOB}), count()
+    app = build(of, topics, Access(of), "a key", lambda: NOW + timedelta(hours=4 * next(looks)))
+    browser = TestClient(app, base_url="http://127.0.0.1:8090", follow_redirects=False)
+    browser.post("/sign-in", data={"token": BOB})
+    text = browser.get("/events").text
+    assert re.fullmatch(r"event: changed\ndata: \d+\n\n", text), text
 
 
 def test_a_viewer_may_look_and_change_nothing(topics: SimulatedTopics) -> None:

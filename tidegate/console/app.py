@@ -171,7 +171,7 @@ class Console:
     async def events(self, request: Request) -> Response:
         """Stream a message for each change of the fleet, or of one job with `?job=`."""
         self._reader(request)
-        return StreamingResponse(self._changes(request.query_params.get("job")), media_type="text/event-stream")
+        return StreamingResponse(self._changes(request), media_type="text/event-stream")
 
     async def sign_in(self, request: Request) -> Response:
         """Trade a token for a session."""
@@ -226,16 +226,16 @@ class Console:
         except CannotTry as error:
             return str(error)
 
-    async def _changes(self, job_id: str | None) -> AsyncIterator[str]:
-        seen, silent = -1, 0.0
+    async def _changes(self, request: Request) -> AsyncIterator[str]:
+        """Yield messages until the server or the session ends. A sign-out is only seen in a next request."""
+        job_id, seen, silent = request.query_params.get("job"), -1, 0.0
         while not self.ending.is_set():
             now = self._revision(job_id)
-            if now != seen:
+            if now != seen or silent >= STREAM_BEAT_SECONDS:
+                if self._access.person(request, self._clock()) is None:
+                    return
+                yield f"event: changed\ndata: {now}\n\n" if now != seen else ": still here\n\n"
                 seen, silent = now, 0.0
-                yield f"event: changed\ndata: {now}\n\n"
-            elif silent >= STREAM_BEAT_SECONDS:
-                silent = 0.0
-                yield ": still here\n\n"
             await asyncio.sleep(STREAM_POLL_SECONDS)
             silent += STREAM_POLL_SECONDS
 
