@@ -51,14 +51,18 @@ def plan(
 
     `allowed` are the clusters and file systems that an object may name.
     """
+    namesake = _elsewhere(sj, present)
+    if namesake is not None:
+        job = present = None
     if sj.deleting:
-        ours = present is not None and "appliedSpec" in sj.status
-        return ObjectPlan(remove=sj.held and ours, release=sj.held)
+        return ObjectPlan(remove=sj.held and sj.taken_over and present is not None, release=sj.held)
     wanted, problems = _read(sj, allowed)
+    if namesake is not None:
+        wanted, problems = None, [SpecProblem((), namesake)]
     if wanted is not None and (moved := refused_move(wanted, present)) is not None:
         wanted, problems = None, [SpecProblem(("application",), moved)]
     base = wanted if wanted is not None and (sj.changed or present is None) else present
-    if base is not None and sj.request is not None:
+    if base is not None and sj.request is not None and (wanted is not None or sj.taken_over):
         base = base.model_copy(update={"manual": _request(sj, present, now)})
     new = next_version(base, present) if base is not None else None
     if new is not None and (refused := engine().check(new)):  # what is in force may be from another version of Tidegate
@@ -85,6 +89,17 @@ def plan(
         publish=new,
         slots=slots,
         status=status_of(sj, job, conditions, now, **applied),
+    )
+
+
+def _elsewhere(sj: StreamingJob, present: JobSpec | None) -> str | None:
+    """Return what is wrong if the job of this name is in another namespace, where others have the rights; else None."""
+    pods = None if present is None else present.application.kubernetes
+    if pods is None or pods.namespace == sj.namespace:
+        return None
+    return (
+        f"there is a job {sj.name} in namespace {pods.namespace}: give the object another name, or remove that job"
+        f" with `tidegate remove {sj.name}`"
     )
 
 

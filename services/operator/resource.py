@@ -49,6 +49,11 @@ class StreamingJob:
         return self.digest != self.status.get("appliedSpec")
 
     @property
+    def taken_over(self) -> bool:
+        """Whether its `fields` were ever taken over: only then the job of its name is its own."""
+        return "appliedSpec" in self.status
+
+    @property
     def request(self) -> int | None:
         """The size that somebody has asked for since; None if nobody has."""
         return self.slots if self.slots != self.status.get("appliedSlots") else None

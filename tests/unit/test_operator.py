@@ -431,6 +431,38 @@ def test_deleting_an_object_that_never_was_valid_removes_nobodys_job() -> None:
     assert world.cluster.objects == {}
 
 
+def _of_others(namespace: str) -> JobSpec:
+    """Return a job `rates` that somebody else has applied."""
+    application = {**FIELDS["application"], "kubernetes": {"namespace": namespace, "image": "spark:4.2.0"}}
+    return JobSpec.model_validate({**FIELDS, "job_id": "rates", "sources": ("in",), "application": application})
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_an_object_has_no_say_about_a_job_of_its_name_in_another_namespace(running: bool) -> None:
+    """Also if that job is stopped: its spec, its size and the job itself stay, and Accepted says what to do."""
+    world = World()
+    world.jobs.fleet.take_spec(_of_others("team-b").model_copy(update={"running": running}))
+    world.cluster.apply("rates", FIELDS | {"slots": 3})
+    world.turn()
+    world.cluster.apply("rates", {"interval_seconds": 5, "slots": 4})
+    status = world.turn()
+    assert world.condition("Accepted")[:2] == ("False", "Invalid")
+    assert "there is a job rates in namespace team-b: give the object another name" in world.condition("Accepted")[2]
+    assert "version" not in status
+    world.cluster.delete("rates")
+    world.turn()
+    assert (world.jobs.published, world.jobs.removed, world.cluster.objects) == ([], [], {})
+
+
+def test_an_object_that_never_was_valid_scales_nobodys_job() -> None:
+    """Somebody has applied a job of that name, perhaps on a cluster that an object may not name."""
+    world = World()
+    world.jobs.fleet.take_spec(_of_others("jobs"))
+    world.cluster.apply("rates", {**FIELDS, "interval_seconds": -1, "slots": 3})
+    world.turn()
+    assert world.jobs.published == []
+
+
 def test_a_job_that_is_missing_on_the_topic_is_published_again(world: World) -> None:
     """The object stands for the job: what removed it from the topic does not end it."""
     world.jobs.fleet.remove("rates")
