@@ -29,6 +29,7 @@ from tidegate.backtest.trial import part
 from tidegate.client import received
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.stack import StackInfo
 from tidegate.stack.class_data import light_jvm
@@ -211,11 +212,8 @@ def _args(rig: Rig) -> tuple[str, ...]:
 
 def _play(feed: RecordFeed, events: Path) -> float:
     """Play the load once the job has committed a few batches; return when it began."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while _commits(events) < WARM_COMMITS:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the job has not committed {WARM_COMMITS} batches; see {events}")
-        time.sleep(0.5)
+    if not wait_until(lambda: _commits(events) >= WARM_COMMITS, WAIT_SECONDS, every=0.5):
+        raise TimeoutError(f"the job has not committed {WARM_COMMITS} batches; see {events}")
     began = time.time()
     for seconds, rate in LOAD:
         feed.rate = rate

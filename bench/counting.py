@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from services.actuator.backends.standalone import Standalone
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
+from tidegate.runtime.poll import wait_until
 from tidegate.stack import StackInfo
 from tidegate.stack.class_data import light_conf
 
@@ -60,10 +60,8 @@ class CountingJob(JobOperator):
 
     def wait_for_batches(self, count: int, seconds: float = 120.0) -> bool:
         """Wait until `count` more batches have ended; return whether they did."""
-        wanted, deadline = len(self.batches()) + count, time.monotonic() + seconds
-        while len(self.batches()) < wanted and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return len(self.batches()) >= wanted
+        wanted = len(self.batches()) + count
+        return wait_until(lambda: len(self.batches()) >= wanted, seconds)
 
     def wrong_batches(self) -> list[int]:
         """Return the ids of the batches that are missing or did not count every row exactly once."""

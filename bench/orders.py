@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +19,7 @@ from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.poll import wait_until
 
 END_SECONDS = 20.0
 """How long drivers may take to end after they were killed."""
@@ -124,11 +124,9 @@ class JobOperator:
         alive = {driver for driver in drivers if self.cluster.state(self.spec, driver).alive}
         for driver in alive:
             self.cluster.kill(self.spec, driver)
-        deadline = time.monotonic() + END_SECONDS
-        while any(self.cluster.state(self.spec, driver).alive for driver in alive):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"drivers of job {self.spec.job_id} go on after they were killed: {alive}")
-            time.sleep(0.1)
+        ended = wait_until(lambda: not any(self.cluster.state(self.spec, each).alive for each in alive), END_SECONDS)
+        if not ended:
+            raise TimeoutError(f"drivers of job {self.spec.job_id} go on after they were killed: {alive}")
 
     def _publish(self, result: ActionResult, trace_id: str | None) -> None:
         if self._publish_too is not None:

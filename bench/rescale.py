@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from services.actuator.settings import ActuatorSettings
 from tidegate.client import ClientSettings
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.remote.files import Place
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.sparklog.event_log import ApplicationLog
@@ -123,25 +123,25 @@ class Commits:
     def wait_for(self, count: int, queries: int) -> None:
         """Wait until each query has committed `count` more batches."""
         self.look()
-        newest = self._newest()
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
+        before = self._newest()
+
+        def grown() -> bool:
             self.look()
-            grown = [batch - newest.get(name, -1) for name, batch in self._newest().items()]
-            if len(grown) == queries and min(grown) >= count:
-                return
-            time.sleep(0.05)
-        raise TimeoutError(f"{self.location}: fewer than {count} commits of each query in {WAIT_SECONDS:g} s")
+            more = [batch - before.get(name, -1) for name, batch in self._newest().items()]
+            return len(more) == queries and min(more) >= count
+
+        if not wait_until(grown, WAIT_SECONDS, every=0.05):
+            raise TimeoutError(f"{self.location}: fewer than {count} commits of each query in {WAIT_SECONDS:g} s")
 
     def wait_past(self, offset: int, queries: int) -> None:
         """Wait until each query has committed a batch that ends after `offset`, added up over the partitions."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
+
+        def past() -> bool:
             self.look()
-            if len({name for (name, _), end in self.ends.items() if end > offset}) == queries:
-                return
-            time.sleep(0.05)
-        raise TimeoutError(f"{self.location}: no commit of each query past offset {offset} in {WAIT_SECONDS:g} s")
+            return len({name for (name, _), end in self.ends.items() if end > offset}) == queries
+
+        if not wait_until(past, WAIT_SECONDS, every=0.05):
+            raise TimeoutError(f"{self.location}: no commit of each query past offset {offset} in {WAIT_SECONDS:g} s")
 
     def downtime(self, stopped_at: float, past: int = -1) -> float:
         """Return the seconds from a query's last commit until `stopped_at` to its next one that ends after `past`.

@@ -34,6 +34,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 from tidegate.stack import StackInfo
 
 ROUNDS = 5
@@ -151,7 +152,5 @@ def _downtime(info: StackInfo, spec: JobSpec, kind: JobKind, commits: Commits, s
 
 
 def _until_ended(cluster: Standalone, spec: JobSpec, driver: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while cluster.state(spec, driver).alive and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: not cluster.state(spec, driver).alive, WAIT_SECONDS)
     time.sleep(3.0)  # its JVM may run on for some seconds and slow the next measurement

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from tidegate.client import ClientSettings, received
 from tidegate.events.decision import Decision
 from tidegate.events.job import Application
 from tidegate.events.result import ActionResult
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.topics import create_topics, ensure_topics
 from tidegate.stack import StackInfo
 from tidegate.stack.processes import inherited
@@ -88,11 +88,8 @@ class Services:
 
     def wait(self, what: str, seen: Callable[[], bool]) -> None:
         """Wait until something was seen."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not seen():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{self.story()}")
-            time.sleep(0.25)
+        if not wait_until(seen, WAIT_SECONDS, every=0.25):
+            raise TimeoutError(f"not within {WAIT_SECONDS:g} s: {what}\n{self.story()}")
 
     def story(self) -> str:
         """Return the newest decisions and results, for an error."""

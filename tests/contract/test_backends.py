@@ -17,8 +17,8 @@ from services.actuator.backends import (
     Submission,
 )
 from tests.support.clusters import SAID, Cluster, cluster_of
-from tests.support.wait import wait_until
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 
 RUN = Token(7, 2)
 

@@ -31,6 +31,7 @@ from tests.support.provider import StackProvider
 from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
 from tidegate.events.topics import TOPICS
+from tidegate.runtime.poll import retry, wait_until
 from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
@@ -268,11 +269,9 @@ def test_the_load_creates_its_topics_and_ends_on_sigterm(kafka: str, tmp_path: P
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + 30
-        while "100 records/s" not in log.read_text("utf-8"):
-            assert process.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < deadline, log.read_text("utf-8")
-            time.sleep(0.2)
+        wait_until(lambda: "100 records/s" in log.read_text("utf-8") or process.poll() is not None, 30)
+        assert "100 records/s" in log.read_text("utf-8"), log.read_text("utf-8")
+        assert process.poll() is None, log.read_text("utf-8")
         process.terminate()
         assert process.wait(5) == 0
     finally:
@@ -353,14 +352,7 @@ def test_redis_takes_our_configuration_and_holds_each_user_to_its_keys(
             password = (secrets / f"redis_{name}").read_text("utf-8")
             return redis.Redis(port=port, username=name, password=password, socket_timeout=5)
 
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                assert user("monitor").ping()
-                break
-            except redis.ConnectionError:
-                assert time.monotonic() < deadline, "redis did not start"
-                time.sleep(0.1)
+        assert retry(lambda: user("monitor").ping(), redis.ConnectionError, timeout_seconds=20, every=0.1)
         with pytest.raises(redis.AuthenticationError):
             redis.Redis(port=port, socket_timeout=5).ping()
         own = {"decider": ("cooldown:x", "pool:x", "view"), "actuator": ("fence:x",)}
@@ -584,11 +576,7 @@ def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: P
         }
     log = tmp_path / "service.log"
     with running(service, app, environment) as process:
-        deadline = time.monotonic() + START_SECONDS
-        while not _healthy(port):
-            assert process.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < deadline, log.read_text("utf-8")
-            time.sleep(0.5)
+        wait_until(lambda: _healthy(port) or process.poll() is not None, START_SECONDS, every=0.5)
         time.sleep(3)  # healthy is not only the first moment
         assert _healthy(port), log.read_text("utf-8")
         process.send_signal(signal.SIGTERM)

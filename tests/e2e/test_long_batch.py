@@ -20,11 +20,11 @@ from demo.environment import PARTITIONS, Environment, start_environment, start_s
 from demo.job import spec_for
 from demo.watch import Timeline, Watcher
 from tests.support.provider import ProcessProvider, StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.sparklog.event_log import ApplicationLog
 

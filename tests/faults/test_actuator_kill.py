@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.actuator import ActuatorRig, running_job
 from tests.support.provider import StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
+from tidegate.runtime.poll import wait_until
 
 DELICATE = "after:starting"
 """The driver may have been submitted or not. `make test` runs this point; `make faults` runs the others too."""

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.actuator import ActuatorRig, running_job
 from tests.support.provider import StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
+from tidegate.runtime.poll import wait_until
 
 POINTS = ["after:accepted", "after:resizing", "before:verified"]
 

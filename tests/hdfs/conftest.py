@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.hadoop import Daemons
-from tests.support.wait import wait_until
 from tidegate.remote.files import Files
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.ports import free_ports
 
 ASKED = "TIDEGATE_TEST_HDFS"

@@ -12,9 +12,9 @@ import pytest
 
 from tests.hdfs.conftest import BLOCK_BYTES, Hdfs
 from tests.support.sides import Openers, StoresOfBothSides, check_that_a_checkpoint_is_repeated
-from tests.support.wait import wait_until
 from tidegate.launcher.spark.hadoop import HadoopPath, place_of
 from tidegate.remote.files import RemotePath, chunks, names
+from tidegate.runtime.poll import wait_until
 from tidegate.sparklog.event_log import ApplicationLog
 
 

@@ -21,11 +21,11 @@ from bench.counting import StandaloneCountingJob
 from services.actuator.backends import DriverState, Submission
 from tests.hdfs.conftest import Hdfs
 from tests.support.provider import ProcessProvider, StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading, LogDirectory
 

@@ -8,10 +8,10 @@ import pytest
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
+from tidegate.runtime.poll import wait_until
 
 
 @pytest.fixture

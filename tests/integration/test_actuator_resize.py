@@ -12,11 +12,11 @@ import pytest
 
 from bench.counting import CountingJob, StandaloneCountingJob
 from tests.support.provider import ProcessProvider, StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 
 MEMORY_MB, GRANTED = 1600, 4
 """The worker has 8 GB, less the driver's: room for four executors of that size, although it has eight slots."""

@@ -26,7 +26,6 @@ from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
 from tests.support.events import job, with_application
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import decode
@@ -36,6 +35,7 @@ from tidegate.events.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 

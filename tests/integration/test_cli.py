@@ -33,6 +33,7 @@ from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
 from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 
@@ -216,11 +217,13 @@ def test_a_request_for_a_size_is_written_into_the_spec(cli: Cli, file: Path) -> 
 def carried_out(cli: Cli, last: Phase) -> threading.Thread:
     """Act as decider and actuator for one manual request, in a thread."""
 
+    def asked() -> JobSpec | None:
+        spec = current_specs(cli.settings).get("rates")
+        return spec if spec is not None and spec.manual is not None else None
+
     def play() -> None:
-        deadline = time.monotonic() + 30
-        while (spec := current_specs(cli.settings).get("rates")) is None or spec.manual is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        spec = wait_until(asked, 30)
+        assert spec is not None
         state = JobState.new()
         *earlier, newest = just_now(steady(12, rate=3000, capacity=1000))  # those of the module may be stale by now
         for one in earlier:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from tests.support.provider import StackProvider
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.topics import create_topics
 
 

@@ -12,9 +12,9 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.support.browser import PHONE, WIDE, chromium, complaints, resize, served, violations
 from tests.support.fleets import SimulatedTopics, decision, simulated_topics
-from tests.support.wait import wait_until
 from tidegate.console.settings import ConsoleSettings
 from tidegate.events.job import Mode
+from tidegate.runtime.poll import wait_until
 
 ADA = "ada-operates-this-fleet"
 

@@ -19,12 +19,12 @@ import httpx
 import pytest
 
 from tests.support.fleets import simulated_events
-from tests.support.wait import wait_until
 from tidegate.client import ClientSettings, current_specs
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Mode
 from tidegate.fleet.feed import Feed, decision_on, results_of
 from tidegate.lab.simulate import JobRecording
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 from tidegate.whatif.topics import received_job

@@ -18,10 +18,10 @@ from demo.environment import LIGHT_JVMS
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.actuator import ActuatorRig
 from tests.support.provider import StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import spark_version
 
 SCRIPT = """

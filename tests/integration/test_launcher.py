@@ -16,11 +16,11 @@ from services.actuator.checkpoint import holds, read_checkpoints
 from services.actuator.event_logs import runs_query
 from tests.support.control import stopped
 from tests.support.local_job import local_job
-from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
 from tidegate.remote.files import Files
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.java import find_java
 
 SCRIPT = """

@@ -11,10 +11,10 @@ import pytest
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from tests.support.local_job import local_job
-from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import RunningBatch
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
 from tidegate.stack.java import find_java

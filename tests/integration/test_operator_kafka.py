@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 from services.operator.app import Operator, TopicRequests
 from tests.support.fake_streaming_jobs import FIELDS, FakeStreamingJobs
 from tests.support.fleets import decision
-from tests.support.wait import wait_until
 from tidegate.cli import app
 from tidegate.client import ClientSettings, current_specs
 from tidegate.fleet.feed import Feed
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 

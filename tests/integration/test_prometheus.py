@@ -27,13 +27,13 @@ from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_n
 from tests.support.events import job, result, snapshot
 from tests.support.prometheus import Prometheus
 from tests.support.provider import StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, SourceOffsets, StateOperator, snapshot_id
 from tidegate.events.topics import SNAPSHOTS
 from tidegate.events.way import Way
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import ensure_topics
 from tidegate.stack.ports import free_ports

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
-from tests.support.wait import wait_until
 from tidegate.cli.main import app
 from tidegate.events.topics import JOBS, RESULTS
 from tidegate.runtime.dependencies import kafka_probe
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
 

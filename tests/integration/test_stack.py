@@ -20,7 +20,7 @@ from redis import TimeoutError as RedisTimeoutError
 from demo.environment import LIGHT_JVMS
 from tests.support.provider import StackProvider
 from tests.support.proxy import TcpProxy
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 from tidegate.stack import StackError, StackInfo, down, status, up
 from tidegate.stack.class_data import class_data
 from tidegate.stack.info import info_path

@@ -20,11 +20,11 @@ from services.actuator.backends.local import Local
 from services.actuator.checkpoint import read_checkpoints
 from tests.support.local_job import local_job
 from tests.support.provider import ProcessProvider, StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import spark_home
 from tidegate.stack.java import find_java
 

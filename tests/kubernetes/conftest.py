@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.wait import wait_until
 from tidegate.events.job import KubernetesPods, Volume
 from tidegate.launcher.kubernetes.access import ApiAccess
 from tidegate.launcher.kubernetes.api import Api
 from tidegate.launcher.kubernetes.pods import name_of
+from tidegate.runtime.poll import wait_until
 
 ASKED = "TIDEGATE_TEST_KUBERNETES"
 IMAGE = os.environ.get("TIDEGATE_TEST_SPARK_IMAGE", "tidegate/spark-kubernetes:0.1.0")

@@ -18,12 +18,12 @@ from tests.contract.test_stores import TestStore as ContractOfStores
 from tests.kubernetes.conftest import IMAGE, Namespace
 from tests.support.clusters import SAID
 from tests.support.events import job
-from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec
 from tidegate.launcher.control.files import Token
 from tidegate.launcher.control.store import store_at
 from tidegate.launcher.kubernetes.access import ApiAccess
 from tidegate.launcher.kubernetes.api import Api
+from tidegate.runtime.poll import wait_until
 
 STANDS_IN = f"echo '{SAID}'; while ! [ -e {{}}/${{{{TIDEGATE_SUBMISSION_ID##*/}}}} ]; do sleep 0.1; done"
 """What a driver's container runs in place of Spark."""

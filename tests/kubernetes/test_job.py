@@ -19,12 +19,12 @@ from services.actuator.backends import DriverState, Submission
 from services.actuator.backends.kubernetes import Kubernetes
 from services.collector.kubernetes import KubernetesClusters
 from tests.kubernetes.conftest import ACTUATOR, COLLECTOR, COLLECTOR_EVERYWHERE, Namespace, new_namespace, pid_of
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
 from tidegate.launcher.kubernetes.pods import name_of
+from tidegate.runtime.poll import wait_until
 
 LIGHT = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

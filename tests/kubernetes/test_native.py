@@ -24,7 +24,7 @@ from services.keda.protocol import CLASSES, METHODS, SERVICE
 from tests.kubernetes.conftest import IMAGE
 from tests.support.kubectl import ROOT, Kubectl, KubectlFailed
 from tests.support.metrics_api import metrics_api, reached, registration
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 

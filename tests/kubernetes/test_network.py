@@ -20,7 +20,7 @@ from tests.kubernetes.test_native import EXAMPLE, GATEWAY, TAG, manifest, moved
 from tests.support.http_server import QuietHandler, serving
 from tests.support.kubectl import Kubectl
 from tests.support.reach import MAY, NAMESPACE, PLACES, Labels, Party, parties, templates
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 
 __all__ = ["manifest"]
 

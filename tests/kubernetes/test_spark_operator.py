@@ -37,12 +37,12 @@ from tests.kubernetes.test_job import (
     test_a_stopped_job_leaves_nothing,
 )
 from tests.support.kubectl import Kubectl
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.job import KubernetesPods
 from tidegate.launcher.control.files import Token
 from tidegate.launcher.kubernetes.api import Api
 from tidegate.launcher.kubernetes.pods import name_of
+from tidegate.runtime.poll import wait_until
 
 __all__ = [
     "job",

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wait import wait_until
 from tidegate.remote.s3 import open_s3
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.component import port_open
 from tidegate.stack.fetch import Artifact
 from tidegate.stack.jars import JarSet, class_path, ensure_jars, spark_home

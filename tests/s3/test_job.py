@@ -26,12 +26,12 @@ from demo.environment import LIGHT_JVMS
 from services.actuator.backends import DriverState, Submission
 from tests.s3.conftest import S3Server, history_server
 from tests.support.provider import ProcessProvider, StackProvider
-from tests.support.wait import wait_until
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
 from tidegate.remote.files import Files, names
+from tidegate.runtime.poll import wait_until
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading, LogDirectory
 from tidegate.stack import StackInfo

@@ -10,9 +10,9 @@ import pytest
 
 from tests.s3.conftest import S3Server
 from tests.support.sides import Openers, StoresOfBothSides, check_that_a_checkpoint_is_repeated
-from tests.support.wait import wait_until
 from tidegate.launcher.spark.hadoop import S3aPath, place_of
 from tidegate.remote.files import Files, names
+from tidegate.runtime.poll import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

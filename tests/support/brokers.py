@@ -11,7 +11,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import KAFKA, class_path, ensure_jars
 from tidegate.stack.java import find_java
 from tidegate.stack.ports import free_ports

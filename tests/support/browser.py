@@ -15,12 +15,12 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from tests.support.fleets import SimulatedTopics
-from tests.support.wait import wait_until
 from tidegate.console.access import Access
 from tidegate.console.app import build
 from tidegate.console.server import ConsoleServer
 from tidegate.console.settings import ConsoleSettings
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.poll import wait_until
 
 AXE = Path(__file__).with_name("axe") / "axe.min.js"
 FLAGS = (

@@ -23,8 +23,8 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_yarn import YarnCluster
 from tests.support.spark_submit import stand_in
-from tests.support.wait import wait_until
 from tidegate.events.job import Application, JobSpec, KubernetesPods
+from tidegate.runtime.poll import wait_until
 
 SAID = "the driver of this run says something"
 

@@ -19,13 +19,13 @@ from pydantic import SecretStr
 
 from services.decider.settings import DeciderSettings
 from tests.support.events import START, overloaded
-from tests.support.wait import wait_until
 from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics, ensure_topics

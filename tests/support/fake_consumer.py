@@ -20,7 +20,6 @@ from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from tests.support.command_log import command_log
 from tests.support.events import job
-from tests.support.wait import wait_until
 from tidegate.events.command import ScalingCommand
 from tidegate.events.envelope import encode
 from tidegate.events.job import JobSpec
@@ -28,6 +27,7 @@ from tidegate.events.result import Phase
 from tidegate.events.wire import Wire
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.consumer import Partition
+from tidegate.runtime.poll import wait_until
 
 TOPIC = "tidegate.commands"
 

@@ -10,10 +10,10 @@ import types
 from typing import Any
 from unittest import mock
 
-from tests.support.wait import wait_until
 from tidegate.launcher.control.files import SUBMISSION_ID, Control, Token
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.runtime.poll import wait_until
 
 OLD = Token(5, 1)
 """The run of every driver at first."""

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.ports import free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "prometheus"

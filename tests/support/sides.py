@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from tests.support.wait import wait_until
 from tidegate.launcher.control.remote_folder import SharedPlace
 from tidegate.launcher.control.store import Store, store_at
 from tidegate.launcher.handover.repeat import repeat_newest_batch
 from tidegate.launcher.spark.hadoop import HadoopPath
+from tidegate.runtime.poll import wait_until
 
 
 def create_at_once(stores: Sequence[Store], name: str) -> list[str]:

@@ -18,9 +18,9 @@ from services.actuator.task import Abandoned
 from tests.support.clusters import on_kubernetes
 from tests.support.events import command, job, result, with_application
 from tests.support.fake_consumer import TOPIC, ActuatorRun, FakeMessage, HeldRunner, NoResults
-from tests.support.wait import wait_until
 from tidegate.events.result import Phase
 from tidegate.runtime.dead_letters import TooManyDeadLetters
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.producer import NotDelivered
 
 NOT_DELIVERED = NotDelivered("no broker")

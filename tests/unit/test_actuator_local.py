@@ -15,8 +15,8 @@ from services.actuator.backends.local import Local
 from services.actuator.processes import command_line
 from tests.support.events import job
 from tests.support.spark_submit import stand_in
-from tests.support.wait import wait_until
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 
 
 def test_a_driver_does_not_inherit_the_actuators_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

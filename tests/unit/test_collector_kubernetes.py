@@ -25,11 +25,11 @@ from tests.support.counted import CountedList
 from tests.support.events import START, job, with_application
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_yarn import URL, FakeResourceManager
-from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, Part
 from tidegate.launcher.kubernetes.api import ApiUnreachable
 from tidegate.remote.yarn import ResourceManager
+from tidegate.runtime.poll import wait_until
 
 PODS = "/api/v1/namespaces/jobs/pods"
 SPEC = on_kubernetes(job("rates"))

@@ -25,7 +25,6 @@ from tests.support.engine import step
 from tests.support.events import START, job, observed, result, steady
 from tests.support.fake_consumer import FakeMessage
 from tests.support.fake_time import fake_time
-from tests.support.wait import wait_until
 from tidegate.engine.reservations import holds_in_force
 from tidegate.engine.state import JobState
 from tidegate.events.command import CommandKind, ScalingCommand
@@ -36,6 +35,7 @@ from tidegate.events.result import Phase
 from tidegate.events.topics import TOPICS
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.producer import TooLarge
 
 SPEC = job(guards={"cooldown": {"up_seconds": 60, "down_seconds": 120, "in_place": 1}, "stabilization": {"seconds": 0}})

@@ -19,7 +19,6 @@ from tests.support.events import START, job, result, snapshot, with_application
 from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
-from tests.support.wait import wait_until
 from tidegate.client import ClientSettings
 from tidegate.events.decision import Keyframe, Status
 from tidegate.events.envelope import value_of
@@ -31,6 +30,7 @@ from tidegate.fleet.feed import Feed
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, FleetJob, Trouble
 from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
 from tidegate.operate import SpecRefused, publish, publish_change, refused_move, with_mode, with_size
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.settings import ServiceSettings
 
 NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)

@@ -17,7 +17,6 @@ from tests.support.cases import case
 from tests.support.events import job
 from tests.support.fake_drivers import FakeJava
 from tests.support.fake_queries import JavaOption
-from tests.support.wait import wait_until
 from tidegate.engine.ways import open_ways
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.way import Way
@@ -30,6 +29,7 @@ from tidegate.launcher.queries.checkpoints import CheckpointPlaces
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
 from tidegate.launcher.run.launch import Launch
+from tidegate.runtime.poll import wait_until
 
 
 class FakeSession:

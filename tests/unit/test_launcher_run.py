@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeQuery, FakeWriter
-from tests.support.wait import wait_until
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
 from tidegate.launcher.handover import turn
@@ -22,6 +21,7 @@ from tidegate.launcher.reports.driver_run import DriverRun
 from tidegate.launcher.reports.progress import RunProgress
 from tidegate.launcher.run import launch, stopping
 from tidegate.launcher.run.launch import Launch
+from tidegate.runtime.poll import wait_until
 
 RUN = Token(5, 1)
 

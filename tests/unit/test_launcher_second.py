@@ -17,7 +17,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
 from tests.support.fake_queries import FakeWriter
-from tests.support.wait import wait_until
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
 from tidegate.launcher.handover import second_driver, warm_up
@@ -27,6 +26,7 @@ from tidegate.launcher.handover.warm_up import WarmUp
 from tidegate.launcher.programs.waits import patch_waits
 from tidegate.launcher.queries.checkpoints import SETTING, has_committed
 from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QueryStart
+from tidegate.runtime.poll import wait_until
 
 NEW = Token(6, 1)
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.support.wait import wait_until
 from tidegate.runtime import health
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.ports import free_ports
 
 

@@ -17,7 +17,7 @@ from services.decider.faust_app import new_app
 from services.decider.outbox import AwaitedProducer
 from services.decider.settings import DeciderSettings
 from tests.support.events import job
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.producer import NotDelivered
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings

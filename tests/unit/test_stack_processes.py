@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wait import wait_until
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.processes import MARK, ProcessRecord, end_all, marked, spawn
 
 Start = Callable[[str], ProcessRecord]

@@ -27,11 +27,11 @@ from services.collector.yarn import YarnClusters, YarnView
 from tests.support.counted import CountedList
 from tests.support.events import job, with_application
 from tests.support.fake_yarn import URL, FakeResourceManager, YarnCluster, on_yarn
-from tests.support.wait import wait_until
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.files import Token
 from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.yarn import ENDED, ResourceManager
+from tidegate.runtime.poll import wait_until
 
 SPEC = on_yarn(job("rates"))
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.hadoop import Daemons
-from tests.support.wait import wait_until
 from tidegate.remote.yarn import LIVE, ResourceManager, RmUnreachable
+from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import spark_home
 from tidegate.stack.ports import free_ports
 

@@ -16,12 +16,12 @@ from services.actuator.backends import BackendRefused, DriverState, Submission
 from services.actuator.backends.yarn import Yarn
 from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters
-from tests.support.wait import wait_until
 from tests.yarn.conftest import CORES, MEMORY_MB, YarnInfo, environment, spark_conf
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
+from tidegate.runtime.poll import wait_until
 
 pytestmark = pytest.mark.timeout(900)
 

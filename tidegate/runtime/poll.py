@@ -38,6 +38,12 @@ def poll_until(
         wait(every)
 
 
+def wait_until(condition: Callable[[], T], seconds: float, every: float = 0.1) -> T:
+    """Wait until `condition` is true, or for `seconds` of the machine's clock; return its last value."""
+    clock = SystemClock()
+    return poll_until(condition, clock.monotonic() + seconds, every, clock)
+
+
 def retry(action: Callable[[], T], error: type[Exception], *, timeout_seconds: float = 30.0, every: float = 0.0) -> T:
     """Return what `action` returns; repeat it while it raises `error`, and raise that after the timeout."""
     clock = SystemClock()
