@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-
-from demo.watch import end_offset, partitions_of
 from tidegate.client import ClientSettings
-
-READ_SECONDS = 90.0
+from tidegate.runtime.consumer import TopicReader, offset_ranges
 
 
 @dataclass
@@ -64,30 +59,9 @@ class RecordAudit:
 
 
 def audit_records(settings: ClientSettings, source: str, sink: str) -> RecordAudit:
-    """Read the whole sink and return the audit; raises `TimeoutError` if that takes too long."""
-    consumer = Consumer(
-        {
-            **settings.kafka(),
-            "group.id": "tidegate-demo",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    with closing(consumer):
-        audit = RecordAudit({p.partition: end_offset(consumer, p) for p in partitions_of(consumer, source)})
-        unread = {p.partition for p in partitions_of(consumer, sink) if end_offset(consumer, p)}
-        consumer.assign([TopicPartition(sink, p, OFFSET_BEGINNING) for p in unread])
-        deadline = time.monotonic() + READ_SECONDS
-        while unread:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"reading {sink} to its end took more than {READ_SECONDS:g} s")
-            for message in consumer.consume(5000, timeout=0.5):
-                error = message.error()
-                if error is None:
-                    audit.add_output(message.value())
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(message.partition())
-                else:
-                    raise KafkaException(error)
-        return audit
+    """Read the whole sink and return the audit; raises `TimeoutError` if its end is not reached."""
+    audit = RecordAudit({number: end for (_, number), (_, end) in offset_ranges(settings, [source]).items()})
+    with closing(TopicReader(settings, [sink])) as reader:
+        for message in reader.read_to_end():
+            audit.add_output(message.value())
+    return audit

@@ -172,14 +172,14 @@ class Watcher:
     def _sample(self) -> None:
         consumer = Consumer({**self._settings.kafka(), "group.id": "tidegate-demo", "enable.auto.commit": False})
         with closing(consumer):
-            partitions = {topic: partitions_of(consumer, topic) for topic in (self._source, self._sink)}
+            partitions = {topic: _partitions_of(consumer, topic) for topic in (self._source, self._sink)}
             due = time.monotonic()
             while not self._stop.is_set():
                 # Read before the end offsets, so that a race never understates lag.
                 committed = committed_records(self._checkpoint)
                 try:
                     arrived, written = (
-                        sum(end_offset(consumer, p) for p in partitions[topic]) for topic in (self._source, self._sink)
+                        sum(_end_offset(consumer, p) for p in partitions[topic]) for topic in (self._source, self._sink)
                     )
                 except KafkaException:
                     arrived = -1  # a broker that does not answer leaves a gap in the picture and does not end the run
@@ -205,11 +205,11 @@ def committed_records(checkpoint: Place) -> int:
     return sum(int(offset) for offsets in topics for offset in offsets.values())
 
 
-def partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
+def _partitions_of(consumer: Consumer, topic: str) -> list[TopicPartition]:
     """Return the partitions of a topic."""
     return [TopicPartition(topic, p) for p in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
 
 
-def end_offset(consumer: Consumer, partition: TopicPartition) -> int:
+def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
     """Return the end offset of a partition."""
     return int(consumer.get_watermark_offsets(partition, timeout=5)[1])

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.orders import new_command
@@ -168,18 +169,14 @@ class ActuatorRig:
 
     def results(self, command_id: str | None = None) -> list[ActionResult]:
         """Return all results, or those of one command, in order."""
-        reader = self._results_reader()
-        try:
+        with self._results_reader() as reader:
             found = [decode(ActionResult, m.value(), m.headers(), m.key()) for m in reader.read_to_end(30)]
-        finally:
-            reader.close()
         return [result for result in found if command_id in (None, result.command_id)]
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 280.0) -> ActionResult:
         """Return the terminal result of a command; fail with all its results if it does not end in time."""
         deadline = time.monotonic() + seconds
-        reader = self._results_reader()
-        try:
+        with self._results_reader() as reader:
             while (left := deadline - time.monotonic()) > 0:
                 message = reader.poll(min(left, 1.0))
                 if message is None:
@@ -187,15 +184,13 @@ class ActuatorRig:
                 result = decode(ActionResult, message.value(), message.headers(), message.key())
                 if result.command_id == command.command_id and result.phase.terminal:
                     return result
-        finally:
-            reader.close()
         logs = "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("actuator-*.log")))
         raise AssertionError(
             f"the command did not end within {seconds:g} s: {self.results(command.command_id)}\n{logs}"
         )
 
-    def _results_reader(self) -> TopicReader:
-        return TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)])
+    def _results_reader(self) -> contextlib.closing[TopicReader]:
+        return contextlib.closing(TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)]))
 
     def phases(self, command: ScalingCommand) -> list[str]:
         """Return the phases of a command in order, each result once."""
@@ -244,27 +239,12 @@ class ActuatorRig:
 
     def outputs(self) -> dict[tuple[int, int], int]:
         """Return how often each input record, by partition and offset, is in the output topic."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.info.bootstrap_servers, "group.id": self.tag, "enable.auto.commit": False}
-        )
-        counts: dict[tuple[int, int], int] = {}
-        try:
-            left = {}
-            for partition in range(8):
-                where = TopicPartition(self.output, partition, 0)
-                left[partition] = consumer.get_watermark_offsets(where, timeout=20)[1]
-            consumer.assign([TopicPartition(self.output, p, 0) for p in left])
-            remaining = sum(left.values())
-            deadline = time.monotonic() + 30
-            while remaining and time.monotonic() < deadline:
-                for message in consumer.consume(min(remaining, 1000), timeout=1.0):
-                    value = json.loads(message.value())
-                    key = (value["source_partition"], value["source_offset"])
-                    counts[key] = counts.get(key, 0) + 1
-                    remaining -= 1
-        finally:
-            consumer.close()
-        return counts
+        return Counter((value["source_partition"], value["source_offset"]) for value in self.output_values())
+
+    def output_values(self) -> list[dict[str, Any]]:
+        """Return what the records of the output topic say."""
+        with contextlib.closing(TopicReader(self.settings, [self.output])) as reader:
+            return [json.loads(message.value() or b"") for message in reader.read_to_end(30)]
 
     def close(self) -> None:
         """Stop the actuators and the job's drivers."""
