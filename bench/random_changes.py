@@ -14,6 +14,7 @@ import random
 import statistics
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from bench.counting import CountingJob, StandaloneCountingJob
@@ -30,12 +31,12 @@ SEED = 12
 
 def main(changes: int = CHANGES, pause: int = 2) -> list[BenchRow]:
     """Change the size `changes` times, `pause` batches apart; return the rows."""
-    with servers(spark=True) as info, tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
-        job = StandaloneCountingJob(info, Path(folder), most=MOST, rescale=(Way.IN_PLACE,))
-        try:
-            return _measure(job, changes, pause)
-        finally:
-            job.close()
+    with (
+        servers(spark=True) as info,
+        tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
+        closing(StandaloneCountingJob(info, Path(folder), most=MOST, rescale=(Way.IN_PLACE,))) as job,
+    ):
+        return _measure(job, changes, pause)
 
 
 def _measure(job: CountingJob, changes: int, pause: int) -> list[BenchRow]:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -195,16 +195,13 @@ def _end(offsets: Place) -> int:
 
 def arrived(info: StackInfo, topic: str, at: float) -> int:
     """Return how many records of the topic, over its partitions, had arrived at this instant (epoch seconds)."""
-    consumer = Consumer({"bootstrap.servers": info.bootstrap_servers, "group.id": "tidegate-bench"})
-    try:
+    with closing(Consumer({"bootstrap.servers": info.bootstrap_servers, "group.id": "tidegate-bench"})) as consumer:
         asked = [TopicPartition(topic, number, int(at * 1000)) for number in range(PARTITIONS)]
         found = consumer.offsets_for_times(asked, timeout=30)
         # -1: nothing has arrived since
         return sum(
             each.offset if each.offset >= 0 else consumer.get_watermark_offsets(each, timeout=30)[1] for each in found
         )
-    finally:
-        consumer.close()
 
 
 def operator_for(spec: JobSpec, settings: ActuatorSettings) -> JobOperator:

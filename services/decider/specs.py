@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 
 from services.decider.handler import CONSUMER
 from tidegate.engine.links import Link, find_links
@@ -132,8 +133,7 @@ class CurrentSpecs:
             self._ready.set()
 
     def _follow(self) -> None:
-        view = JobsView(self._settings, self._refused, check=engine().check)
-        try:
+        with closing(JobsView(self._settings, self._refused, check=engine().check)) as view:
             view.load()
             self._book = SpecBook(view, view.unusable)
             log.info("read the specs of %d jobs", len(self._book))
@@ -144,8 +144,6 @@ class CurrentSpecs:
                     self._book = SpecBook(view, view.unusable)
                     log.info("specs changed: %s", ", ".join(sorted(set(changed))))
                 self._polls += 1
-        finally:
-            view.close()
 
     def _refused(self, record: ConsumedRecord, error: Unreadable) -> None:
         """Send an unusable spec to the dead letters. After a restart it goes there again, with the same letter id."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,16 +64,13 @@ def environment(stack: StackProvider, tmp_path: Path) -> Iterator[Environment]:
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
     info = stack.need(kafka=True, redis=True, spark=True)
-    environment = start_environment(tmp_path, info, "long-batch", print)
-    try:
+    with closing(start_environment(tmp_path, info, "long-batch", print)) as environment:
         producer = Producer({"bootstrap.servers": info.bootstrap_servers})
         for number in range(BACKLOG):
             producer.produce(environment.source, str(number).encode(), partition=number % PARTITIONS)
         assert producer.flush(30) == 0
         start_services(environment, print)
         yield environment
-    finally:
-        environment.close()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,9 @@ from tidegate.runtime.poll import wait_until
 @pytest.fixture
 def rig(stack: StackProvider, tmp_path: Path) -> Iterator[ActuatorRig]:
     """A job of its own with load, and no actuator yet."""
-    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, rescale=(Way.RESTART,))
-    try:
+    with closing(ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, rescale=(Way.RESTART,))) as rig:
         rig.load()
         yield rig
-    finally:
-        rig.close()
 
 
 @pytest.mark.timeout(900)
@@ -66,10 +64,8 @@ def test_start_rescale_stop(rig: ActuatorRig) -> None:
 @pytest.mark.timeout(300)
 def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_path: Path) -> None:
     """While a foreign driver runs the job, no driver is started; once it has ended, one is (I4)."""
-    rig = ActuatorRig(
-        stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates"
-    )  # as its script names its application
-    try:
+    # as its script names its application
+    with closing(ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, job_id="rates")) as rig:
         rig.load()
         by_hand = rig.submit_by_hand()
         rig.start_actuator()
@@ -91,8 +87,6 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
             rig.command(CommandKind.START, 2)
         )  # at once: the master may still list the old application
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
-    finally:
-        rig.close()
 
 
 @pytest.mark.timeout(200)
@@ -100,14 +94,13 @@ def test_a_driver_that_ends_before_it_arrives_leaves_its_reason_in_its_log(
     stack: StackProvider, tmp_path: Path
 ) -> None:
     """The actuator reads the log from the worker: a script that is not there is named in the result."""
-    rig = ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, script="/no/such/script.py")
-    try:
+    with closing(
+        ActuatorRig(stack.need(kafka=True, redis=True, spark=True), tmp_path, script="/no/such/script.py")
+    ) as rig:
         rig.start_actuator()
         end = rig.wait_for_end(rig.command(CommandKind.START, 2))
         assert (end.phase, end.code) == (Phase.FAILED, "NOT_VERIFIED"), end
         assert "script '/no/such/script.py': there is no such file on this machine" in end.sentence
-    finally:
-        rig.close()
 
 
 def _commits(rig: ActuatorRig) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,15 +29,14 @@ def job(stack: StackProvider, tmp_path: Path) -> Iterator[CountingJob]:
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's script and checkpoint are files of this machine, which containers do not see")
     info = stack.need(spark=True)
-    job = StandaloneCountingJob(
-        info, tmp_path, most=8, trigger="3 seconds", rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB
-    )
-    try:
+    with closing(
+        StandaloneCountingJob(
+            info, tmp_path, most=8, trigger="3 seconds", rescale=(Way.IN_PLACE,), executor_memory_mb=MEMORY_MB
+        )
+    ) as job:
         assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
         assert job.granted() == 2, "the ordered size, although the application may have more"
         yield job
-    finally:
-        job.close()
 
 
 @pytest.mark.timeout(600)

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -194,11 +195,8 @@ class Shell:
         self.redis.close()
 
     def _read(self, topic: Any) -> list[Any]:
-        reader = TopicReader(self.settings, [topic.named(self.settings.topic_prefix)])
-        try:
+        with closing(TopicReader(self.settings, [topic.named(self.settings.topic_prefix)])) as reader:
             return list(reader.read_to_end(30))
-        finally:
-            reader.close()
 
 
 @pytest.fixture

@@ -156,11 +156,8 @@ class HandoverJob(ActuatorRig):
 @pytest.fixture
 def job(stack: StackProvider, tmp_path: Path) -> Iterator[HandoverJob]:
     """A job that has not been started."""
-    job = HandoverJob(stack, tmp_path, start_deadline_seconds=120.0)
-    try:
+    with contextlib.closing(HandoverJob(stack, tmp_path, start_deadline_seconds=120.0)) as job:
         yield job
-    finally:
-        job.close()
 
 
 @pytest.mark.timeout(900)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,9 @@ def rig(stack: StackProvider, tmp_path: Path, jar: Path) -> Iterator[ActuatorRig
     if not isinstance(stack, ProcessProvider):
         pytest.skip("the job's jar and checkpoint are files of this machine, which containers do not see")
     info = stack.need(kafka=True, redis=True, spark=True)
-    rig = ActuatorRig(info, tmp_path, script=str(jar), main_class=MAIN_CLASS)
-    try:
+    with closing(ActuatorRig(info, tmp_path, script=str(jar), main_class=MAIN_CLASS)) as rig:
         rig.start_actuator()
         yield rig
-    finally:
-        rig.close()
 
 
 @pytest.mark.timeout(400)
@@ -82,11 +80,8 @@ def test_a_main_class_that_fails_says_why(tmp_path: Path, jar: Path, monkeypatch
     """The result of the failed start has what the program threw and its cause, without secrets."""
     monkeypatch.setenv("JAVA_HOME", str(find_java().home))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    operator = JobOperator(local_job(tmp_path, script=str(jar), main_class=MAIN_CLASS), Local(tmp_path))
-    try:
+    with closing(JobOperator(local_job(tmp_path, script=str(jar), main_class=MAIN_CLASS), Local(tmp_path))) as operator:
         end = operator.carry_out(CommandKind.START, 1)
-    finally:
-        operator.close()
     assert (end.phase, end.code) == (Phase.FAILED, "NOT_VERIFIED"), end
     assert "java.lang.IllegalStateException: no topic to copy" in end.sentence
     assert "java.lang.RuntimeException: password=*****" in end.sentence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -151,16 +152,15 @@ def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSetti
 def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_url: str, tmp_path: Path) -> None:
     """A real decider repeats each recorded decision: spec 1 holds the size, 2 allows a scale-up, 3 stops the job."""
     steps = write_history(tmp_path / "rec")
-    flow = Flow(f"again-{uuid.uuid4().hex[:8]}", kafka, redis_url)
-    try:
-        with DeciderProcess(flow.settings, tmp_path / "decider.log"):
-            flow.send(job("warm-up"), snapshot(number_now(), job_id="warm-up"))
-            flow.wait_read(Decision, 1, 60)  # it reads now, so that nothing below waits for its start
-            done = publish(flow.settings, tmp_path / "rec", speed=20, rebase=True, whole=True)
-            assert (done.snapshots, done.specs, done.results, done.skipped) == (ENDS, 3, 4, 0)
-            decisions = flow.wait_read(Decision, 1 + ENDS, 60)
-    finally:
-        flow.close()
+    with (
+        closing(Flow(f"again-{uuid.uuid4().hex[:8]}", kafka, redis_url)) as flow,
+        DeciderProcess(flow.settings, tmp_path / "decider.log"),
+    ):
+        flow.send(job("warm-up"), snapshot(number_now(), job_id="warm-up"))
+        flow.wait_read(Decision, 1, 60)  # it reads now, so that nothing below waits for its start
+        done = publish(flow.settings, tmp_path / "rec", speed=20, rebase=True, whole=True)
+        assert (done.snapshots, done.specs, done.results, done.skipped) == (ENDS, 3, 4, 0)
+        decisions = flow.wait_read(Decision, 1 + ENDS, 60)
     again = [one for one in decisions if one.job_id != "warm-up"]  # read by partition: warm-up may come last
     assert [gist(one) for one in again] == [gist(step.decision) for step in steps]
 

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,7 @@ def test_decisions_are_made_and_recomputed(
     connection: KafkaConnection, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Faust reads, librdkafka reads and writes, and Java's client reads for Spark, by the same settings."""
-    flow = Flow(f"secured-{uuid.uuid4().hex[:8]}", connection, redis_url)
-    try:
+    with closing(Flow(f"secured-{uuid.uuid4().hex[:8]}", connection, redis_url)) as flow:
         flow.send(job("a"), *overloaded_now("a", count=7))
         with DeciderProcess(flow.settings, tmp_path / "decider.log") as decider:
             flow.wait_read(Decision, 7, 60)
@@ -93,8 +93,6 @@ def test_decisions_are_made_and_recomputed(
         ran = CliRunner().invoke(app, [*command, "--topic-prefix", flow.settings.topic_prefix])
         assert ran.exit_code == 0, ran.output
         assert "identical 7/7" in ran.output
-    finally:
-        flow.close()
 
 
 def test_end_offsets_are_read(connection: KafkaConnection) -> None:

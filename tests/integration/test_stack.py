@@ -7,7 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
@@ -72,12 +72,9 @@ def produce(bootstrap_servers: str, topic: str, *values: bytes, timeout_seconds:
 def consume(bootstrap_servers: str, topic: str, count: int) -> list[bytes | None]:
     """The first `count` values of a topic."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, **QUIET})
-    try:
+    with closing(Consumer({**settings, **QUIET})) as consumer:
         consumer.subscribe([topic])
         return [message.value() for message in consumer.consume(count, timeout=20)]
-    finally:
-        consumer.close()
 
 
 def test_a_second_up_is_refused_and_down_leaves_no_process(work_dir: Path) -> None:

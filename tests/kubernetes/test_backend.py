@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -120,12 +121,9 @@ class TestStoreOnKubernetes(ContractOfStores):
 
 def test_the_cluster_has_room(cluster: RealCluster) -> None:
     """What the collector reads from a real API server is understood."""
-    clusters = KubernetesClusters(cluster._api, 10.0)
-    try:
+    with closing(KubernetesClusters(cluster._api, 10.0)) as clusters:
         namespace = cluster.spec.application.kubernetes.namespace  # type: ignore[union-attr]
         view = asyncio.run(clusters.view(namespace)).of(cluster.spec)
-    finally:
-        clusters.close()
     print(view)
     assert view.slots_total is not None
     assert view.slots_total > 0

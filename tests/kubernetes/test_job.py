@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -82,12 +82,8 @@ class Job(CountingJob):
 @pytest.fixture(scope="module")
 def only_job() -> Iterator[Job]:
     """The one job of all tests: a start takes longer than most of them."""
-    with new_namespace() as namespace:
-        job = Job(namespace)
-        try:
-            yield job
-        finally:
-            job.close()
+    with new_namespace() as namespace, closing(Job(namespace)) as job:
+        yield job
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -151,12 +151,8 @@ class TestBackendOnSparkOperator(ContractOfBackends):
 def only_job(operator: SparkOperator) -> Iterator[Job]:
     """The one job of the tests that follow, and of those that are taken over from `test_job`."""
     del operator
-    with new_namespace() as namespace:
-        made = Job(namespace, kubernetes=_operated(namespace.block()))
-        try:
-            yield made
-        finally:
-            made.close()
+    with new_namespace() as namespace, closing(Job(namespace, kubernetes=_operated(namespace.block()))) as made:
+        yield made
 
 
 def test_deleting_the_object_ends_the_job(job: Job) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -77,11 +78,8 @@ def info(s3: S3Server, stack: StackProvider) -> StackInfo:
 @pytest.fixture
 def job(info: StackInfo, s3: S3Server, tmp_path: Path) -> Iterator[S3Job]:
     """A job that has not started."""
-    job = S3Job(info, s3, tmp_path)
-    try:
+    with closing(S3Job(info, s3, tmp_path)) as job:
         yield job
-    finally:
-        job.close()
 
 
 def _has(job: S3Job, slots: int) -> bool:

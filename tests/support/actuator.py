@@ -309,8 +309,7 @@ def main() -> int:
 @contextlib.contextmanager
 def running_job(info: StackInfo, folder: Path, **application: Any) -> Iterator[ActuatorRig]:
     """Yield a job that runs at size 2 under load; its actuator has ended."""
-    rig = ActuatorRig(info, folder, **application)
-    try:
+    with contextlib.closing(ActuatorRig(info, folder, **application)) as rig:
         rig.load()
         actuator = rig.start_actuator()
         end = rig.wait_for_end(rig.command(CommandKind.START, 2))
@@ -318,8 +317,6 @@ def running_job(info: StackInfo, folder: Path, **application: Any) -> Iterator[A
         actuator.terminate()
         assert actuator.wait(20) == 0
         yield rig
-    finally:
-        rig.close()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -119,11 +120,8 @@ class Flow:
 
     def messages(self, model: type[Wire]) -> list[Message]:
         """Return every record of a topic, in the order of offsets within a partition."""
-        reader = TopicReader(self.settings, [self.topic(model)])
-        try:
+        with closing(TopicReader(self.settings, [self.topic(model)])) as reader:
             return list(reader.read_to_end())
-        finally:
-            reader.close()
 
     def read(self, model: type[W]) -> list[W]:
         """Return every event of a topic."""
@@ -145,16 +143,13 @@ class Flow:
 
     def committed_to_the_end(self, model: type[Wire] = MetricSnapshot) -> bool:
         """Return whether the group has committed every event of a topic."""
-        consumer = Consumer({**self.settings.kafka(), "group.id": self.settings.group})
-        try:
+        with closing(Consumer({**self.settings.kafka(), "group.id": self.settings.group})) as consumer:
             partitions = [TopicPartition(self.topic(model), p) for p in range(self._partitions)]
             for found in consumer.committed(partitions, timeout=10):
                 _, high = consumer.get_watermark_offsets(TopicPartition(found.topic, found.partition), timeout=10)
                 if max(found.offset, 0) < high:
                     return False
             return True
-        finally:
-            consumer.close()
 
     def close(self) -> None:
         """Close the connections."""

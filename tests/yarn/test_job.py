@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -49,11 +50,8 @@ class YarnJob(CountingJob):
         """Return what the collector sees."""
 
         async def ask() -> ClusterView:
-            clusters = YarnClusters(10.0)
-            try:
+            with closing(YarnClusters(10.0)) as clusters:
                 return (await clusters.view(self._yarn.url)).of(self.spec)
-            finally:
-                clusters.close()
 
         return asyncio.run(ask())
 
@@ -70,11 +68,8 @@ def _has(job: YarnJob, slots: int) -> bool:
 @pytest.fixture
 def job(yarn: YarnInfo, tmp_path: Path) -> Iterator[YarnJob]:
     """A job that has not started."""
-    job = YarnJob(yarn, tmp_path)
-    try:
+    with closing(YarnJob(yarn, tmp_path)) as job:
         yield job
-    finally:
-        job.close()
 
 
 def test_a_job_is_changed_in_every_way(job: YarnJob) -> None:
@@ -102,8 +97,7 @@ def test_a_job_is_changed_in_every_way(job: YarnJob) -> None:
 
 def test_a_queue_without_room_grants_fewer(yarn: YarnInfo, tmp_path: Path) -> None:
     """Executors of 1,984 MB: three fit next to the driver; the job keeps those."""
-    job = YarnJob(yarn, tmp_path, executor_memory_mb=1600, rescale=(Way.IN_PLACE,))
-    try:
+    with closing(YarnJob(yarn, tmp_path, executor_memory_mb=1600, rescale=(Way.IN_PLACE,))) as job:
         assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
         assert job.wait_for_batches(1, 300)
         fits = (MEMORY_MB - 896) // 1984
@@ -113,8 +107,6 @@ def test_a_queue_without_room_grants_fewer(yarn: YarnInfo, tmp_path: Path) -> No
         assert job.wait_for_batches(2)
         assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
         assert job.wrong_batches() == []
-    finally:
-        job.close()
 
 
 def test_a_stale_driver_writes_nothing(job: YarnJob) -> None:
