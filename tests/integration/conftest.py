@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +13,24 @@ import tidegate.cli.backtest
 import tidegate.cli.spark
 import tidegate.replay.recompute
 from demo.environment import LIGHT_JVM
+from tidegate.client import ClientSettings
 from tidegate.replay.source import start_session
+from tidegate.runtime.topics import ensure_topics
 from tidegate.stack.jars import ensure_jars, spark_kafka
 from tidegate.stack.java import ensure_java
+
+
+def new_topics(kafka: str) -> ClientSettings:
+    """Create the topics under a prefix of their own."""
+    made = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"test-{uuid.uuid4().hex[:8]}.")
+    ensure_topics(made, partitions=2)
+    return made
+
+
+@pytest.fixture
+def settings(kafka: str) -> ClientSettings:
+    """Topics of the test's own."""
+    return new_topics(kafka)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from bench.streams import decided, spec_of
+from tests.integration.conftest import new_topics
 from tests.support.provider import StackProvider
 from tidegate.archive import chain, keys, store, stream, upkeep
 from tidegate.archive.damage import Kind
@@ -36,7 +37,6 @@ from tidegate.replay.recompute import recompute
 from tidegate.replay.record import record
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.topics import ensure_topics
 
 pytestmark = pytest.mark.timeout(300)
 DAY = 86_400_000
@@ -44,19 +44,6 @@ DAY = 86_400_000
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 TODAY = NOW.date()
 Place = tuple[str, int, int]
-
-
-def new_topics(kafka: str) -> ServiceSettings:
-    """Create the topics under a prefix of their own."""
-    made = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"archive-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(made, partitions=2)
-    return made
-
-
-@pytest.fixture
-def settings(kafka: str) -> ServiceSettings:
-    """A prefix of its own with the topics in place."""
-    return new_topics(kafka)
 
 
 def fill(settings: ServiceSettings, count: int, *, days_ago: int = 0, seed: int = 0) -> None:

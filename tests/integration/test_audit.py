@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typer.testing import CliRunner
 from tests.support.audited import END, AuditedJob, audited_job, forged_restart, specs, write_audited
 from tidegate.cli import app
 from tidegate.cli.audit import ends_now
+from tidegate.client import ClientSettings
 from tidegate.events.topics import TOPICS
 from tidegate.replay.audit import run as program
 from tidegate.replay.audit.checks import AuditCheck, all_checks
@@ -25,8 +25,6 @@ from tidegate.replay.audit.records import of_broker, of_recording
 from tidegate.replay.audit.report import as_json, details
 from tidegate.replay.audit.run import AuditResult, CannotAudit, CheckStatus, audit
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.topics import ensure_topics
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -232,10 +230,10 @@ def test_a_decision_that_is_made_again_may_order_nothing(session: Any, tmp_path:
     assert [(outcome.status, outcome.found) for outcome in result.outcomes] == [(CheckStatus.PASSED, 0)]
 
 
-def test_an_audit_of_topics_that_grow_sees_them_at_one_instant(session: Any, kafka: str) -> None:
+def test_an_audit_of_topics_that_grow_sees_them_at_one_instant(
+    session: Any, kafka: str, settings: ClientSettings
+) -> None:
     """Each partition is read at another time; what comes after the audit began has no cause among what was read."""
-    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"audit-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(settings, partitions=2)
     publisher = Publisher(settings)
     job = audited_job("orders", 0)
 
@@ -289,13 +287,11 @@ def _redis(jobs: list[AuditedJob]) -> RedisContents:
 
 @pytest.mark.usefixtures("commands_share")
 def test_the_command_audits_the_topics_of_a_broker(
-    kafka: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: str, settings: ClientSettings, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`tidegate audit` on real topics and a real Redis names a change, exits with 1, and writes JSON and a page."""
     some = only("offsets-have-no-gaps", "decisions-recompute", "commands-are-their", "redis-holds-", "snapshots-follow")
     monkeypatch.setattr(program, "all_checks", lambda: some)
-    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"audit-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(settings, partitions=2)
     job = audited_job("orders", 0)
     number_changed(job)
     _, logs = write_audited(tmp_path, [job])

@@ -35,7 +35,6 @@ from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.topics import ensure_topics
 
 SPEC = job(min_parallelism=2, max_parallelism=8)
 
@@ -67,10 +66,8 @@ class Cli:
 
 
 @pytest.fixture
-def cli(kafka: str) -> Cli:
+def cli(settings: ClientSettings) -> Cli:
     """A fresh Tidegate on the broker."""
-    settings = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"cli-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(settings, partitions=2)
     return Cli(settings)
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,6 @@ from tidegate.fleet.feed import Feed, decision_on, results_of
 from tidegate.lab.simulate import JobRecording
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.topics import ensure_topics
 from tidegate.whatif.topics import received_job
 
 ADA = "ada-operates-this-fleet"
@@ -41,11 +39,9 @@ def simulated() -> tuple[list[JobSpec], dict[str, JobRecording]]:
 
 
 @pytest.fixture
-def settings(kafka: str, simulated: tuple[list[JobSpec], dict[str, JobRecording]]) -> ClientSettings:
-    """Topics of this test, with all events of the simulated jobs."""
-    made = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"console-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(made, partitions=3)
-    publisher = Publisher(made)
+def filled(settings: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]) -> ClientSettings:
+    """The topics hold all events of the simulated jobs."""
+    publisher = Publisher(settings)
     specs, recordings = simulated
     for spec in specs:
         publisher.send(spec)
@@ -53,17 +49,17 @@ def settings(kafka: str, simulated: tuple[list[JobSpec], dict[str, JobRecording]
         for event in (*recording.snapshots, *recording.decisions, *recording.commands, *recording.results):
             publisher.send(event)
     publisher.flush()
-    return made
+    return settings
 
 
 @pytest.fixture
-def console(settings: ClientSettings, tmp_path: Path) -> Iterator[str]:
+def console(filled: ClientSettings, tmp_path: Path) -> Iterator[str]:
     """The address of `tidegate console`, as a process of its own."""
     environment = os.environ | {"TIDEGATE_CONSOLE_OPERATORS": f'{{"ada": "{ADA}"}}', "PYTHONUNBUFFERED": "1"}
     log = tmp_path / "console.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tidegate", "console", "--port", "0", *where(settings)],
+            [sys.executable, "-m", "tidegate", "console", "--port", "0", *where(filled)],
             env=environment,
             stdout=output,
             stderr=output,
@@ -97,7 +93,7 @@ def get(address: str) -> str:
 
 
 def test_the_console_shows_the_topics_and_writes_to_them(
-    console: str, settings: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]
+    console: str, filled: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]
 ) -> None:
     """Jobs, decisions and what-if come from the topics; a pause arrives there with its name; a wrong token does not."""
     decisions = simulated[1]["rates"].decisions
@@ -117,23 +113,23 @@ def test_the_console_shows_the_topics_and_writes_to_them(
             timeout=30,
         )
         assert answer.status_code == status
-    spec = current_specs(settings)["rates"]
+    spec = current_specs(filled)["rates"]
     assert (spec.version, spec.scaling.mode) == (2, Mode.PAUSED)
     assert spec.change is not None
     assert (spec.change.by, spec.change.reason) == ("ada", "repairs")
     assert wait_until(lambda: "repairs" in get(f"{console}/jobs/rates"), 20)
 
-    taken = [sys.executable, "-m", "tidegate", "console", "--port", console.rpartition(":")[2], *where(settings)]
+    taken = [sys.executable, "-m", "tidegate", "console", "--port", console.rpartition(":")[2], *where(filled)]
     second = subprocess.run(taken, capture_output=True, text=True, timeout=60, check=False)
     assert (second.returncode, "cannot listen on 127.0.0.1" in second.stderr) == (2, True), second.stderr
 
 
 def test_an_event_reaches_the_fleet_and_can_be_read_again(
-    settings: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]
+    filled: ClientSettings, simulated: tuple[list[JobSpec], dict[str, JobRecording]]
 ) -> None:
     """A feed folds what is there and what comes; single decisions, results and snapshots are read from their topics."""
     recording = simulated[1]["orders"]
-    with closing(Feed(settings, timedelta(hours=1))) as feed:
+    with closing(Feed(filled, timedelta(hours=1))) as feed:
         feed.start()
         assert wait_until(lambda: feed.state == "live", 30)
         newest = newest_of(feed, "orders")
@@ -141,17 +137,17 @@ def test_an_event_reaches_the_fleet_and_can_be_read_again(
         assert newest.decision_id == recording.decisions[-1].decision_id
         later = recording.decisions[-1].model_copy(update={"sequence": newest.sequence + 10})
         began = time.monotonic()
-        Publisher(settings).publish(later)
+        Publisher(filled).publish(later)
         assert wait_until(lambda: newest_of(feed, "orders") == later.model_copy(update={"keyframe": None}), 10, 0.01)
         assert time.monotonic() - began < 5
 
     ordered = next(one for one in recording.decisions if one.command is not None)
-    found = decision_on(settings, "orders", ordered.sequence)
+    found = decision_on(filled, "orders", ordered.sequence)
     assert found == ordered
-    assert [one.phase for one in results_of(settings, ordered)][-1].terminal
+    assert [one.phase for one in results_of(filled, ordered)][-1].terminal
     for wrong in (ordered.sequence + 1, 1, 10**15):
-        assert decision_on(settings, "orders", wrong) is None
-    recorded = received_job(settings, "orders", recording.snapshots[0].observed_at - timedelta(hours=1))
+        assert decision_on(filled, "orders", wrong) is None
+    recorded = received_job(filled, "orders", recording.snapshots[0].observed_at - timedelta(hours=1))
     assert recorded.snapshots == recording.snapshots
     assert recorded.decisions == [*recording.decisions, later]
 
@@ -163,12 +159,12 @@ def newest_of(feed: Feed, job_id: str) -> Decision | None:
         return job.decision if job is not None else None
 
 
-def test_top_runs_in_a_real_terminal_and_ends_with_q(settings: ClientSettings) -> None:
+def test_top_runs_in_a_real_terminal_and_ends_with_q(filled: ClientSettings) -> None:
     """On a pseudo-terminal `tidegate top` shows the jobs without colour, Enter shows reasons, and q ends it with 0."""
     master, worker = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": "120", "LINES": "30"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidegate", "top", *where(settings)],
+        [sys.executable, "-m", "tidegate", "top", *where(filled)],
         env=environment,
         stdin=worker,
         stdout=worker,

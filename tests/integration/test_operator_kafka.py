@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,15 +20,6 @@ from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.health import Health
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.topics import ensure_topics
-
-
-@pytest.fixture
-def settings(kafka: str) -> ClientSettings:
-    """Topics of this test."""
-    made = ClientSettings(bootstrap_servers=kafka, topic_prefix=f"operator-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(made, partitions=2)
-    return made
 
 
 @pytest.fixture

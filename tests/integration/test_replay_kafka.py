@@ -38,14 +38,6 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def settings(kafka: str) -> ServiceSettings:
-    """A prefix of its own with the topics in place."""
-    made = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"replay-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(made, partitions=3)
-    return made
-
-
-@pytest.fixture
 def filled(settings: ServiceSettings) -> ServiceSettings:
     """The topics hold two jobs with their decisions, an unreadable record and a tombstone."""
     publisher = Publisher(settings)
@@ -102,7 +94,7 @@ def test_a_recording_holds_the_bytes_of_the_topics_and_recomputes(
     assert seen[-1][1:] == (0, 0)  # the last topic, dead-letters, is empty
     assert recompute(directory=tmp_path / "rec", spark=session).identical == 2 * COUNT
 
-    again = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "again")})
+    again = filled.model_copy(update={"topic_prefix": f"again-{filled.topic_prefix}"})
     ensure_topics(again, partitions=3, for_ever=True)
     done = publish(again, tmp_path / "rec", speed=None, whole=True)
     assert (done.specs, done.snapshots, done.skipped, done.shift_seconds) == (2, 2 * COUNT + 2, 0, 0)
@@ -138,7 +130,7 @@ def test_a_recording_ends_for_all_topics_at_one_instant(
 def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSettings, tmp_path: Path) -> None:
     """With `rebase`, the newest snapshot is of now, ids match the new sequences, and intervals stay 10 s."""
     record(filled, tmp_path / "rec")
-    moved = filled.model_copy(update={"topic_prefix": filled.topic_prefix.replace("replay", "moved")})
+    moved = filled.model_copy(update={"topic_prefix": f"moved-{filled.topic_prefix}"})
     ensure_topics(moved, partitions=3)
     done = publish(moved, tmp_path / "rec", speed=None, rebase=True, job="orders")
     assert (done.snapshots, done.skipped) == (COUNT, 0)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
 from tidegate.cli.main import app
+from tidegate.client import ClientSettings
 from tidegate.events.topics import JOBS, RESULTS
 from tidegate.runtime.dependencies import kafka_probe
 from tidegate.runtime.poll import wait_until
@@ -68,10 +69,10 @@ def test_a_service_does_not_start_on_topics_that_do_not_fit(kafka: str, service:
     assert "must have the same number of partitions" in end.stderr
 
 
-def test_partitions_added_to_the_jobs_topic_are_noticed(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_partitions_added_to_the_jobs_topic_are_noticed(
+    kafka: str, settings: ClientSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     """A running service says once that it does not read them, and the doctor warns of them."""
-    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"wide-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(settings, partitions=2)
     ask, jobs = kafka_probe(settings), JOBS.named(settings.topic_prefix)
     ask()
     assert not caplog.messages

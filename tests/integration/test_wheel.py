@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import uuid
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,10 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import job, observed, snapshot, steady
+from tidegate.client import ClientSettings
 from tidegate.engine.state import JobState
 from tidegate.events.envelope import value_of
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.topics import ensure_topics
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = Path(pydantic.__file__).parents[1]
@@ -121,10 +119,8 @@ def test_the_command_works_next_to_packages_of_the_same_names(program: Program) 
     assert ", ".join(POLICIES) in refused.stderr
 
 
-def test_the_client_subscribes_next_to_packages_of_the_same_names(program: Program, kafka: str) -> None:
+def test_the_client_subscribes_next_to_packages_of_the_same_names(program: Program, settings: ClientSettings) -> None:
     """`from tidegate import decisions` reads a real topic in a program that imports its own eight packages as well."""
-    settings = ServiceSettings(bootstrap_servers=kafka, topic_prefix=f"wheel-{uuid.uuid4().hex[:8]}.")
-    ensure_topics(settings, partitions=2)
     _, decision = step(JobState.new(), snapshot(0), job(), observed(snapshot(0)))
     Publisher(settings).publish(decision)
     (program.folder / "subscriber.py").write_text(
@@ -134,7 +130,7 @@ import tidegate
 from tidegate import decisions
 
 owners = {{package.OWNER for package in ({", ".join(FOREIGN)})}}
-(found,) = decisions({kafka!r}, topic_prefix={settings.topic_prefix!r})
+(found,) = decisions({settings.bootstrap_servers!r}, topic_prefix={settings.topic_prefix!r})
 print(tidegate.__file__, *owners, found.decision_id, sep="\\n")
 """,
         encoding="utf-8",
