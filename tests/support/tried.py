@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.events import job, with_application
 from tests.support.history import write_events
+from tidegate.events.job import Mode
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 from tidegate.lab.simulate import JobRecording, Scenario, TopicPlan, simulate
@@ -29,14 +30,16 @@ NIGHT = "a night"
 
 
 @cache
-def simulated(policy: str = "tide", shape: str = "flash_crowd", way: Way | None = None) -> JobRecording:
-    """Return the hour of a job that starts with 2 slots, by its policy and the shape of its load.
+def simulated(
+    policy: str = "tide", shape: str = "flash_crowd", way: Way | None = None, mode: Mode = Mode.ACTIVE
+) -> JobRecording:
+    """Return the hour of a job that starts with 2 slots, by its policy, the shape of its load, and its mode.
 
     `way` is the only way to change its size; all of them if None.
     """
     model = MODEL if way is None else replace(MODEL, ways=(way,))
     least = 0 if shape == NIGHT else 1
-    scaling = SPEC.scaling.model_copy(update={"policy": policy, "min_parallelism": least})
+    scaling = SPEC.scaling.model_copy(update={"policy": policy, "min_parallelism": least, "mode": mode})
     spec = with_application(SPEC.model_copy(update={"scaling": scaling}), rescale=way and (way,))
     night = Load([1500.0] * 120 + [0.0] * 300 + [1500.0] * 120 + [0.0] * 180)
     load = night if shape == NIGHT else SHAPES[shape](2600.0, SECONDS)
@@ -45,9 +48,11 @@ def simulated(policy: str = "tide", shape: str = "flash_crowd", way: Way | None 
     return simulate(scenario, keep_snapshots=True)["orders"]
 
 
-def recorded(policy: str = "tide", shape: str = "flash_crowd", way: Way | None = None) -> RecordedJob:
+def recorded(
+    policy: str = "tide", shape: str = "flash_crowd", way: Way | None = None, mode: Mode = Mode.ACTIVE
+) -> RecordedJob:
     """Return that hour as it is read from a recording."""
-    found = simulated(policy, shape, way)
+    found = simulated(policy, shape, way, mode)
     return RecordedJob(found.snapshots, found.commands, found.results, found.decisions)
 
 

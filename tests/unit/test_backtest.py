@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from matplotlib.figure import Figure
 
 from tests.support.eventlogs import HERE, recorded, rolling
 from tests.support.plain_logs import load, model, write_log
@@ -18,6 +19,7 @@ from tidegate.backtest.fitting import _doubts, cold_seconds, fit
 from tidegate.backtest.jobfile import told_by
 from tidegate.backtest.logs import read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
+from tidegate.backtest.picture import scale_delays
 from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
 from tidegate.backtest.search import NOT_SEARCHED, Found
 from tidegate.backtest.trial import Replica
@@ -499,3 +501,16 @@ def test_a_partition_that_is_new_in_the_last_batch_is_known(folder: Path) -> Non
     grown = {topic: {**ends, 99: 5} for topic, ends in last.end.items()}
     batches = [*run.batches[:-1], replace(last, end=grown, latest=grown)]
     assert past_of("orders", [replace(run, batches=batches)]).commits[-1].offsets[-1] == 5.0
+
+
+@pytest.mark.parametrize(("objective", "told"), [(30.0, ["0", "30", "100", "200"]), (1.0, ["0", "5", "10", "20"])])
+def test_the_axis_of_delays_has_plain_numbers(objective: float, told: list[str]) -> None:
+    """Seconds are read, not worked out from powers of ten."""
+    panel = Figure().subplots()
+    panel.plot([0.0, 1.0, 2.0], [3.0, 60.0, 150.0])
+    scale_delays(panel, objective)
+    panel.figure.canvas.draw()
+    labels = [label.get_text() for label in panel.get_yticklabels()]
+    assert labels[: len(told)] == told
+    assert all(re.fullmatch(r"[\d,.]+", label) for label in labels)
+    assert panel.get_ylim()[1] < 300.0

@@ -13,12 +13,12 @@ from tests.support.events import START, job, observed, result, snapshot, steady
 from tests.unit.test_engine_zero import asleep
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
-from tidegate.events.job import JobSpec
+from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import Phase
-from tidegate.events.snapshot import MetricSnapshot, Part
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.fleet.changes import cost_in_words
-from tidegate.fleet.explain import delay, explain, spans_of
+from tidegate.fleet.explain import delay, explain, slots_now, spans_of
 from tidegate.fleet.fleet import FleetJob
 from tidegate.fleet.rows import row_of
 
@@ -78,6 +78,32 @@ def test_a_running_job_of_unknown_size_is_not_called_stopped() -> None:
     assert "not running" not in text
     assert "check the collector's log for the source that does not answer" in text
     assert row_of(FleetJob(job(), decision), shot.observed_at).slots == "unknown"
+    assert slots_now(decision) == "unknown"
+
+
+def test_a_lag_whose_work_is_unknown_says_what_is_unknown() -> None:
+    """Before the first batch, the records are counted, but nobody knows how long they take."""
+    evidence = replace(lagging(job()).evidence, lag_records=2430, lag_seconds=None)
+    text = "\n".join(explain(lagging(job()).model_copy(update={"evidence": evidence})))
+    assert "  lag              2,430 records, unknown s of work\n" in text
+
+
+def test_an_observed_job_that_is_not_found_is_told_how_it_is_recognized() -> None:
+    """Somebody who only observes has most likely another application name; a second start is no remedy for that."""
+    shot = snapshot(0, state=ClusterState.STOPPED, slots=0)
+    for mode, told in ((Mode.ADVISE, True), (Mode.ACTIVE, False)):
+        _, decision = step(JobState.new(), shot, job(mode=mode), observed(shot))
+        assert decision.trail[0].code == "JOB_NOT_RUNNING"
+        assert ("spark.tidegate.job_id" in "\n".join(explain(decision))) == told
+
+
+def test_a_job_of_unknown_state_whose_log_cannot_be_read_is_told_so() -> None:
+    """If the event log is what does not answer, the remedy names it, and not only the cluster."""
+    for missing, told in (((Part.JOB_STATE, Part.PROGRESS, Part.TASKS), True), ((Part.JOB_STATE,), False)):
+        shot = snapshot(0, state=ClusterState.UNKNOWN, slots=None).model_copy(update={"missing": missing})
+        _, decision = step(JobState.new(), shot, job(), observed(shot))
+        assert decision.trail[0].code == "JOB_STATE_UNKNOWN"
+        assert ("can read event_log_dir" in "\n".join(explain(decision))) == told
 
 
 def test_a_limit_by_partitions_says_what_to_do() -> None:
@@ -96,7 +122,7 @@ def test_what_is_unknown_is_called_unknown() -> None:
     blind = snapshot(0, arrived=None, committed=None, slots=None, free=None)
     _, decision = step(JobState.new(), blind, job(), observed(blind))
     text = "\n".join(explain(decision))
-    assert "unknown, unknown" in text
+    assert "  lag              unknown\n" in text
     assert "capacity         unknown" in text
 
 

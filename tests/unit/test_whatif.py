@@ -17,7 +17,9 @@ import tidegate
 from tests.support.history import history, write_history
 from tests.support.tried import NIGHT, SPEC, recorded, simulated, write_hour
 from tidegate.cli import app
+from tidegate.console.whatif import asked_change, try_out
 from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.events.job import Mode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
@@ -25,7 +27,8 @@ from tidegate.twin.calibrate import Calibration, calibrate
 from tidegate.whatif.course import Course, course_of
 from tidegate.whatif.differences import differences_of, first_difference
 from tidegate.whatif.engines import OtherEngine, ThisEngine
-from tidegate.whatif.figures import figures_of, length, rows_of, spread
+from tidegate.whatif.figures import Row, figures_of, length, rows_of, spread
+from tidegate.whatif.picture import figure_of
 from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of, state_before
 from tidegate.whatif.report import how_sure
 from tidegate.whatif.trial import Trial, TrialLoop, attempt
@@ -65,6 +68,36 @@ def test_the_same_spec_changes_nothing() -> None:
     assert (same.leaves_at, same.sureness, differences_of(same)) == (None, None, [])
     assert all(row.recorded == row.tried for row in rows_of(same))
     assert "all of this was measured" in how_sure(same)[-1]
+
+
+def test_an_observed_job_says_how_to_see_what_would_have_happened() -> None:
+    """In mode advise every trial keeps the size, whatever its policy: that is no answer, and the answer says so."""
+    hour = recorded(mode=Mode.ADVISE)
+    moments = moments_of(hour)
+    kept = attempt(hour, moments, ThisEngine(), lambda spec: varied(spec, policy="hpa"), seeds=1)
+    assert kept.leaves_at is None
+    assert how_sure(kept)[-1] == "In mode advise no size changes: try it with scaling.mode=active."
+    acts = attempt(hour, moments, ThisEngine(), lambda spec: varied(spec, values={"scaling.mode": "active"}), seeds=1)
+    assert acts.leaves_at is not None
+    assert not any("In mode" in line for line in how_sure(acts))
+
+
+def test_the_form_of_the_console_tries_an_observed_job_as_if_it_were_active() -> None:
+    """Who only observes a job asks what would have happened; the form has no field for the mode."""
+    shown = try_out(recorded(mode=Mode.ADVISE), asked_change("tide", "", {}))
+    assert Row("mode", "advise", "active", "") in shown.rows
+    assert any("simulated" in line for line in shown.sure)
+    same = try_out(recorded(), asked_change("tide", "", {}))
+    assert "mode" not in {row.name for row in same.rows}
+
+
+def test_the_picture_has_whole_slots_and_room_for_its_legend() -> None:
+    """Half a slot is no size, and no line runs behind the legend."""
+    trial = tried()
+    size = figure_of(trial).axes[0]
+    assert all(tick == int(tick) for tick in size.get_yticks())
+    most = max(point.slots for course in (trial.recorded, *trial.courses) for point in course)
+    assert size.get_ylim()[1] >= 1.25 * most
 
 
 @pytest.mark.parametrize("policy", ["hpa", "threshold", "flip271"])

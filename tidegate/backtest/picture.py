@@ -7,8 +7,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, StrMethodFormatter
 
 from tidegate.backtest.backtest import JobReport, Side
 from tidegate.backtest.delays import mean_delays
@@ -41,8 +43,7 @@ def compared(report: JobReport) -> str:
     objective = report.spec.scaling.lag_objective_seconds
     panels[2].axhline(objective, color=OBJECTIVE, linewidth=0.9, linestyle="--", label="lag objective")
     panels[2].set_ylabel(f"delay, s (mean of {window:.0f} s)")
-    panels[2].set_yscale("symlog", linthresh=max(10.0, 2 * objective))
-    panels[2].yaxis.set_major_formatter("{x:g}")
+    scale_delays(panels[2], objective)
     panels[2].set_xlabel(name)
     handles, labels = panels[2].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
@@ -53,6 +54,15 @@ def compared(report: JobReport) -> str:
     where = (report.split / unit, 0.03)
     panels[1].annotate(" kept back from the search", where, xycoords=("data", "axes fraction"), fontsize=8)
     return _png(figure)
+
+
+def scale_delays(panel: Axes, objective: float) -> None:
+    """Make the axis of delays even up to twice the objective and logarithmic above, with plain numbers of seconds."""
+    threshold = max(10.0, 2 * objective)
+    above = [digit * 10**zeros for zeros in range(1, 10) for digit in (1, 2, 5)]
+    panel.set_yscale("symlog", linthresh=threshold)
+    panel.yaxis.set_major_locator(FixedLocator([0.0, threshold / 2, *(each for each in above if each >= threshold)]))
+    panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,.12g}"))
 
 
 def checked(stretches: Sequence[Stretch]) -> str:

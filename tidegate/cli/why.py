@@ -19,7 +19,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
-from tidegate.fleet.explain import delay, explain, spans_of
+from tidegate.fleet.explain import delay, explain, slots_now, spans_of
 from tidegate.fleet.warnings import warnings_of
 from tidegate.runtime.consumer import newest_at
 from tidegate.terminal import age, clock, figure, stdout, styled, table
@@ -172,7 +172,7 @@ def jobs(
                 spec.job_id,
                 mode,
                 spec.scaling.policy,
-                decision.current_parallelism,
+                slots_now(decision),
                 styled(decision.status.value),
                 figure(seen.lag_records),
                 delay(seen),

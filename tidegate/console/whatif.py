@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidegate.console.charts import Chart, ChartMark, Series
+from tidegate.events.job import JobSpec, Mode
+from tidegate.events.wire import Scalar
 from tidegate.terminal import figure
 from tidegate.whatif.course import Point
 from tidegate.whatif.differences import DecisionDifference, differences_of
@@ -40,13 +42,21 @@ class ShownTrial:
 def asked_change(policy: str, options: str, limits: dict[str, str]) -> Vary:
     """Return what a form asks for: another policy, its options as lines of `name = value`, other limits where given.
 
-    Raises `CannotTry` for what is no number; what the policy does not know is found when it is tried.
+    A job that is only observed is tried as if it were active. Raises `CannotTry` for what is no number; what the policy
+    does not know is found when it is tried.
     """
-    values = {f"scaling.policy_options.{name}": value for name, value in values_of(options.splitlines()).items()}
+    values: dict[str, Scalar] = {
+        f"scaling.policy_options.{name}": value for name, value in values_of(options.splitlines()).items()
+    }
     for name, text in limits.items():
         if text.strip():
             values[f"scaling.{name}"] = number_of(name, text)
-    return lambda spec: checked(varied(spec, policy=policy, values=values))
+
+    def vary(spec: JobSpec) -> JobSpec:
+        active = {"scaling.mode": Mode.ACTIVE.value} if spec.scaling.mode is Mode.ADVISE else {}
+        return checked(varied(spec, policy=policy, values={**values, **active}))
+
+    return vary
 
 
 def number_of(name: str, text: str) -> int | float:
@@ -73,9 +83,11 @@ def try_out(recorded: RecordedJob, vary: Vary) -> ShownTrial:
     trial = attempt(recorded, moments_of(recorded), ThisEngine(), vary, seeds=SEEDS)
     was, tried = trial.specs[-1]
     found = differences_of(trial)
+    modes = was.scaling.mode.value, tried.scaling.mode.value
+    mode = () if modes[0] == modes[1] else (Row("mode", *modes, ""),)
     return ShownTrial(
         length(seconds_of(trial)),
-        (Row("policy", was.scaling.policy, tried.scaling.policy, ""), *rows_of(trial)),
+        (Row("policy", was.scaling.policy, tried.scaling.policy, ""), *mode, *rows_of(trial)),
         charts_of_trial(trial),
         tuple(how_sure(trial)),
         tuple(found[:SHOWN_DIFFERENCES]),

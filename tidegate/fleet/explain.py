@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Emission, Evidence, Expectation, Figure, Neighbour, RedisView
 from tidegate.events.result import ActionResult, Phase
+from tidegate.events.snapshot import Part
 from tidegate.fleet.changes import HOW, result_in_words
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
@@ -16,6 +17,12 @@ LOST_REMEDY = (
     "Kafka has removed records that the job has not read, and Spark fails there unless its source has "
     "failOnDataLoss=false: set that, or start from a new checkpoint; a longer retention of the topic prevents it"
 )
+
+NOT_SEEN_REMEDY = (
+    "if the job does run, Tidegate does not see it: start it with its job_id as application name, or with "
+    "--conf spark.tidegate.job_id=JOB, and with its event log in the spec's event_log_dir"
+)
+LOG_REMEDY = "check that the collector can read event_log_dir: its log names the error"
 
 
 def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[str]:
@@ -47,6 +54,11 @@ def size_is_known(decision: Decision) -> bool:
     return decision.current_parallelism > 0 or not unknown
 
 
+def slots_now(decision: Decision) -> str:
+    """Return the size that a job has, as a figure."""
+    return str(decision.current_parallelism) if size_is_known(decision) else "unknown"
+
+
 def _sizes(decision: Decision) -> str:
     if not size_is_known(decision):
         return "the size is not known"
@@ -66,7 +78,7 @@ def measured(evidence: Evidence) -> list[tuple[str, str]]:
         ("processing rate", figure(evidence.processing_rate, "records/s")),
         ("capacity", figure(evidence.true_processing_rate, "records/s")),
         ("utilization", "unknown" if evidence.utilization is None else f"{evidence.utilization:.0%}"),
-        ("lag", f"{figure(evidence.lag_records, 'records')}, {figure(evidence.lag_seconds, 's of work', 1)}"),
+        ("lag", _lag(evidence)),
         ("delay", waiting(evidence)),
         ("lag trend", "unknown" if evidence.lag_trend is None else f"{evidence.lag_trend:+,.1f} records/s"),
         ("batch duration", figure(evidence.batch_seconds, "s", 2)),
@@ -86,6 +98,13 @@ def measured(evidence: Evidence) -> list[tuple[str, str]]:
     if evidence.missing:
         rows.append(("missing", ", ".join(evidence.missing)))
     return rows
+
+
+def _lag(evidence: Evidence) -> str:
+    if evidence.lag_records is None:
+        return "unknown"
+    work = "unknown s of work" if evidence.lag_seconds is None else figure(evidence.lag_seconds, "s of work", 1)
+    return f"{figure(evidence.lag_records, 'records')}, {work}"
 
 
 def _heading(evidence: Evidence) -> str:
@@ -213,6 +232,10 @@ def remedies(decision: Decision) -> list[str]:
     reasons = engine().reasons
     codes = dict.fromkeys(entry.code for entry in decision.trail)
     found = [remedy for code in codes if code in reasons and (remedy := reasons[code].remedy)]
+    if codes.keys() >= {"JOB_NOT_RUNNING", "ADVISE_ONLY"}:
+        found = [NOT_SEEN_REMEDY, *found]
+    if "JOB_STATE_UNKNOWN" in codes and Part.PROGRESS in decision.evidence.missing:
+        found = [LOG_REMEDY, *found]
     return [*found, LOST_REMEDY] if decision.evidence.lost_records else found
 
 

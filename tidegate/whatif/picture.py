@@ -10,17 +10,28 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tidegate.lab.picture import CHANGE, DPI, LATE
 from tidegate.whatif.course import Point
 from tidegate.whatif.trial import Trial
 
+HEADROOM = 0.3
+"""Room above the highest line, for the legend; a share of the height that the lines take."""
 WAS, TRIED = "#333333", "#1f5fa8"
 Value = Callable[[Point], float | None]
 
 
 def draw(trial: Trial) -> bytes:
     """Return size, delay and lag of both as PNG; a band shows what the twin's runs differ by."""
+    figure, out = figure_of(trial), BytesIO()
+    figure.set_dpi(DPI)
+    FigureCanvasAgg(figure).print_png(out)
+    return out.getvalue()
+
+
+def figure_of(trial: Trial) -> Figure:
+    """Return that picture before it is printed."""
     was, tried = trial.recorded, trial.courses
     objective = trial.specs[-1][0].scaling.lag_objective_seconds
     figure = Figure(figsize=(10, 8), layout="constrained")
@@ -33,8 +44,8 @@ def draw(trial: Trial) -> bytes:
     for panel, (name, value) in zip(panels, values, strict=True):
         stepped = name.startswith("size")
         _line(panel, was, value, "recorded", WAS, stepped=stepped, width=1.8)
-        _band(panel, tried, value, stepped=stepped)
         _line(panel, tried[0], value, "what if", TRIED, stepped=stepped, width=1.3)
+        _band(panel, tried, value, stepped=stepped)
         if trial.leaves_at is not None:
             at = _when(trial.recorded[trial.leaves_at].at)
             panel.axvline(at, color=CHANGE, linewidth=0.9, linestyle=":")
@@ -42,9 +53,11 @@ def draw(trial: Trial) -> bytes:
                 place = {"xy": (at, 1), "xycoords": ("data", "axes fraction"), "va": "top", "fontsize": 8}
                 panel.annotate(" first different change", **place)
         panel.set_ylabel(name)
+        panel.margins(y=HEADROOM)
+        panel.autoscale_view(scalex=False)
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.25)
-    panels[0].margins(y=0.25)
+    panels[0].yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[1].axhline(objective, color=LATE, linewidth=0.9, linestyle="--", label=f"objective {objective:g} s")
     for panel in panels[:2]:
         panel.legend(loc="upper right", fontsize=8)
@@ -52,10 +65,7 @@ def draw(trial: Trial) -> bytes:
     panels[2].xaxis.set_major_formatter(ConciseDateFormatter(locator))
     panels[2].set_xlabel("time, UTC")
     figure.suptitle(f"{trial.job_id}: what ran, and what would have run", fontsize=11)
-    out = BytesIO()
-    figure.set_dpi(DPI)
-    FigureCanvasAgg(figure).print_png(out)
-    return out.getvalue()
+    return figure
 
 
 def _line(
@@ -77,7 +87,9 @@ def _band(panel: Any, runs: Sequence[Sequence[Point]], value: Value, *, stepped:
             at.append(_when(column[0].at))
             least.append(min(known))
             most.append(max(known))
-    panel.fill_between(at, least, most, step="post" if stepped else None, color=TRIED, alpha=0.25, linewidth=0)
+    style: dict[str, Any] = {"step": "post"} if stepped else {}
+    label = f"its {len(runs)} runs"
+    panel.fill_between(at, least, most, color=TRIED, alpha=0.25, linewidth=0, label=label, **style)
 
 
 def _when(sequence: int) -> datetime:

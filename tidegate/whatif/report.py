@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidegate.events.envelope import value_of
+from tidegate.events.job import Mode
 from tidegate.operate import leaves
 from tidegate.terminal import clock, figure
 from tidegate.whatif.course import Course
@@ -57,7 +58,10 @@ def how_sure(trial: Trial) -> list[str]:
     """Return how much of the answer was measured, and how far the rest can be trusted, a sentence each."""
     lines = [f"Left out: {each}." for each in trial.left_out]
     if trial.leaves_at is None:
-        return [*lines, "Every change of size would have been the same, so all of this was measured."]
+        lines.append("Every change of size would have been the same, so all of this was measured.")
+        if (mode := trial.specs[-1][1].scaling.mode) is not Mode.ACTIVE:
+            lines.append(f"In mode {mode.value} no size changes: try it with scaling.mode=active.")
+        return lines
     at = trial.decisions[trial.leaves_at].decided_at
     lines.append(f"Until {clock(at)} UTC every change is the recorded one, so all of it was measured.")
     if trial.unknown_because:
