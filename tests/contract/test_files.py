@@ -19,7 +19,7 @@ from services.collector.checkpoint import checkpoint_offsets
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, FakeS3, fake_s3
 from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
 from tidegate.launcher.control.store import FolderStore
-from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, log_uri, names, scan
+from tidegate.remote.files import Files, FilesError, Place, RemotePath, chunks, contents, log_uri, names, scan
 from tidegate.remote.webhdfs import open_hdfs
 from tidegate.sparklog.event_log import ApplicationLog
 from tidegate.sparklog.log_directory import LogDirectory
@@ -126,6 +126,16 @@ class TestFiles:
         folder.put("text", "äöü".encode())
         assert (folder.place / "text").read_text(encoding="utf-8") == "äöü"
 
+    def test_a_file_that_is_read_whole_is_small(self, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that is larger than those of a checkpoint is refused, by name; an empty one is read."""
+        monkeypatch.setattr("tidegate.remote.files.WHOLE_BYTES", 9)
+        folder.put("small", b"123456789")
+        folder.put("large", b"1234567890")
+        folder.put("empty", b"")
+        assert (contents(folder.place / "small"), contents(folder.place / "empty")) == (b"123456789", b"")
+        with pytest.raises(OSError, match="large has more than 9 bytes"):
+            contents(folder.place / "large")
+
     def test_a_log_is_followed_while_it_grows(self, folder: Folder) -> None:
         """Every line comes once, from a file to the next one."""
         folder.put("eventlog_v2_app/appstatus_app.inprogress", b"")
@@ -189,6 +199,20 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path: Pat
                 read()
     with pytest.raises(IsADirectoryError):
         list(chunks(tmp_path / "commits", 0, 10))
+
+
+def test_a_file_without_end_fills_no_memory(tmp_path: Path) -> None:
+    """Whoever runs a job can put it there; without blocks on the disk it costs them nothing."""
+    for name in ("metadata", "stop"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    for read in (
+        lambda: contents(tmp_path / "metadata"),
+        lambda: read_mark(str(tmp_path)),
+        lambda: FolderStore(tmp_path).read("stop"),
+    ):
+        with pytest.raises(OSError, match=r"(metadata|stop) has more than \d+ (bytes|characters)"):
+            read()
 
 
 class TestWebHdfs:

@@ -24,6 +24,8 @@ CHUNK = 64 * 1024
 """Bytes that are read of a local file at once."""
 REMOTE_CHUNK = 1024 * 1024
 """Bytes that one request asks for."""
+WHOLE_BYTES = 64 * 1024 * 1024
+"""How large a file may be that is read whole. Those of checkpoints and control directories have some kB."""
 _ROOT = re.compile("[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")
 """How a URI begins: with a scheme, and perhaps an authority."""
 _MILLIS = 1000
@@ -164,8 +166,8 @@ class RemotePath:
         return bytes(self._ask("cat_file", start=offset, end=offset + length))
 
     def read_bytes(self) -> bytes:
-        """Return the whole file."""
-        return bytes(self._ask("cat_file"))
+        """Return the whole file; raise `OSError` if it is larger than `WHOLE_BYTES`."""
+        return _whole(self, self.read(0, WHOLE_BYTES + 1))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the whole file."""
@@ -328,11 +330,18 @@ def names(folder: Place) -> list[str]:
 
 
 def contents(file: Place) -> bytes:
-    """Return a whole file. Raises `FileNotFoundError`, `OSError`."""
+    """Return a whole file. Raises `FileNotFoundError`; `OSError` also if it is larger than `WHOLE_BYTES`."""
     if isinstance(file, RemotePath):
         return file.read_bytes()
     with regular(file) as opened:
-        return opened.read()
+        return _whole(file, opened.read(WHOLE_BYTES + 1))
+
+
+def _whole(file: Place, raw: bytes) -> bytes:
+    """Return what was read of a file if it is all. Jobs write these files: a large one must not fill the memory."""
+    if len(raw) > WHOLE_BYTES:
+        raise OSError(f"{file} has more than {WHOLE_BYTES} bytes")
+    return raw
 
 
 def regular(path: Path) -> BinaryIO:

@@ -19,6 +19,8 @@ from tidegate.launcher.control.remote_folder import RemoteFolderStore, SharedPla
 from tidegate.launcher.kubernetes.api import Api
 
 JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+FILE_CHARACTERS = 1024 * 1024
+"""How large a file may be. They have some kB, and a whole ConfigMap holds 1 MiB."""
 CONFIG_MAP = "configmap:"
 """How a place starts that is a namespace of Kubernetes."""
 
@@ -77,7 +79,10 @@ class FolderStore:
         with file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(f"{self.path / name} is a pipe or a device, not a file")
-            return file.read()
+            text = file.read(FILE_CHARACTERS + 1)
+        if len(text) > FILE_CHARACTERS:  # a driver may have written it: it must not fill the memory of the actuator
+            raise OSError(f"{self.path / name} has more than {FILE_CHARACTERS} characters")
+        return text
 
     def write(self, name: str, text: str) -> None:
         """Write a file under another name, then rename it."""
