@@ -15,5 +15,4 @@ class ActuatorMetrics:
         self.ended = metrics.ENDED.counter(registry)
         self.running = metrics.RUNNING.gauge(registry)
         self.waiting = metrics.WAITING.gauge(registry)
-        self.dead_letters = metrics.DEAD_LETTERS.counter(registry)
-        metrics.count_from_zero(self.dead_letters, [COMMANDS.suffix, RESULTS.suffix])
+        self.dead_letters = metrics.dead_letters(registry, COMMANDS, RESULTS)

@@ -31,8 +31,7 @@ class CollectorMetrics:
         self.broken_lines = metrics.BROKEN_LINES.counter(registry)
         self.overdue = metrics.OVERDUE.counter(registry)
         self.round_seconds = metrics.ROUND_SECONDS.histogram(registry)
-        self.dead_letters = metrics.DEAD_LETTERS.counter(registry)
-        metrics.count_from_zero(self.dead_letters, [JOBS.suffix])
+        self.dead_letters = metrics.dead_letters(registry, JOBS)
         self._measured: set[str] = set()
 
     def made(self, snapshot: MetricSnapshot) -> None:

@@ -85,15 +85,7 @@ class JobMetrics(Collector):
         self._results = metrics.JOB_RESULTS.counter(registry)
         self._outage = metrics.JOB_OUTAGE.histogram(registry)
         self._delay = metrics.JOB_CHANGE_DELAY.histogram(registry)
-        self._labelled: tuple[Counter | Histogram, ...] = (
-            self._decisions,
-            self._reasons,
-            self._holds,
-            self._commands,
-            self._results,
-            self._outage,
-            self._delay,
-        )
+        self._labelled = [each for each in vars(self).values() if isinstance(each, Counter | Histogram)]
         registry.register(self)
 
     def decided(self, spec: JobSpec, snapshot: MetricSnapshot, state: JobState, decision: Decision) -> None:

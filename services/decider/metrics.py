@@ -21,5 +21,4 @@ class DeciderMetrics:
         self.rebuilds = metrics.REBUILDS.counter(registry)
         self.decide_seconds = metrics.DECIDE_SECONDS.histogram(registry)
         self.lag_records = metrics.DECIDER_LAG.gauge(registry)
-        self.dead_letters = metrics.DEAD_LETTERS.counter(registry)
-        metrics.count_from_zero(self.dead_letters, (topic.suffix for topic in (JOBS, SNAPSHOTS, RESULTS)))
+        self.dead_letters = metrics.dead_letters(registry, JOBS, SNAPSHOTS, RESULTS)

@@ -9,7 +9,6 @@ few values: ids of jobs and pools, and words from fixed lists. Series of a remov
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -18,6 +17,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from tidegate.events.envelope import Unreadable
+from tidegate.events.topics import Topic
 
 COLLECTOR, DECIDER, ACTUATOR = "collector", "decider", "actuator"
 SERVICES = (COLLECTOR, DECIDER, ACTUATOR)
@@ -168,8 +168,10 @@ def new_registry(service: str) -> CollectorRegistry:
     return registry
 
 
-def count_from_zero(letters: Counter, topics: Iterable[str]) -> None:
-    """Give each topic its series at 0 for every code: a counter that appears with a value shows no increase."""
+def dead_letters(registry: CollectorRegistry, *topics: Topic) -> Counter:
+    """Return the counter of dead letters, at 0 for each code: a counter that appears with a value shows no increase."""
+    letters = DEAD_LETTERS.counter(registry)
     for topic in topics:
         for code in Unreadable.CODES:
-            letters.labels(topic, code)
+            letters.labels(topic.suffix, code)
+    return letters
