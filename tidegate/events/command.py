@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tidegate.events.way import Way
-from tidegate.events.wire import Count, Identifier, Instant, Parallelism, Seconds, Wire
+from tidegate.events.wire import Count, Identifier, Instant, Seconds, Wire
 
 
 class CommandKind(StrEnum):
@@ -48,6 +48,3 @@ class ScalingCommand(Wire):
     def adds_slots(self) -> bool:
         """Whether it leads to more slots."""
         return self.to_parallelism > self.from_parallelism
-
-
-__all__ = ["CommandKind", "Parallelism", "ScalingCommand"]

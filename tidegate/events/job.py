@@ -11,13 +11,11 @@ from pydantic import Field, JsonValue, StringConstraints, field_validator, model
 
 from tidegate.events.way import ALL_WAYS, WITHOUT_HANDOVER, Way
 from tidegate.events.wire import (
-    Count,
     Deadline,
     Identifier,
     Instant,
     Parallelism,
     Scalar,
-    Seconds,
     TopicName,
     Wire,
     identity,
@@ -445,21 +443,3 @@ class JobSpec(Wire):
         if self.scaling.min_parallelism % cores or self.scaling.max_parallelism % cores:
             raise ValueError(f"min_parallelism and max_parallelism must be multiples of executor_cores ({cores})")
         return self
-
-
-__all__ = [
-    "Application",
-    "Count",
-    "JobSpec",
-    "KubernetesPods",
-    "ManualScale",
-    "Mode",
-    "Prior",
-    "PriorSize",
-    "PriorWay",
-    "Scaling",
-    "Seconds",
-    "SpecChange",
-    "Tariff",
-    "Volume",
-]
