@@ -59,7 +59,7 @@ def test_without_the_whole_only_snapshots_go_out(tmp_path: Path) -> None:
     write_history(tmp_path / "rec")
     assert {d.topic.suffix for d in schedule(tmp_path / "rec")} == {"snapshots"}
     assert len(schedule(tmp_path / "rec", whole=True, job="rates")) > ENDS
-    assert schedule(tmp_path / "rec", whole=True, job="other") == []
+    assert list(schedule(tmp_path / "rec", whole=True, job="other")) == []
 
 
 @pytest.mark.parametrize("rebase", [False, True])

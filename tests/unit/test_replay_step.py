@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pty
@@ -9,6 +10,8 @@ import select
 import subprocess
 import sys
 import time
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,9 +21,13 @@ from tests.support.events import snapshot
 from tests.support.history import ENDS, GROWS, write_events, write_history
 from tidegate.cli import app
 from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.events.decision import Decision
 from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import TOPICS
 from tidegate.installed import engine
-from tidegate.replay.files import read_manifest, sha256, write_manifest
+from tidegate.replay.files import KafkaRecord, RecordingManifest, read, read_manifest, sha256, write_manifest
+from tidegate.replay.record import write_recording
 from tidegate.replay.schedule import schedule
 from tidegate.replay.walk import Walk, details
 
@@ -46,13 +53,41 @@ def shown(text: str) -> list[int]:
 
 def test_the_engine_makes_every_recorded_decision_again(rec: Path) -> None:
     """Going through the recording gives the recorded decisions, byte for byte, and the state after each."""
-    walk = Walk(rec, engine())
-    walked = [walk.take(departure) for departure in schedule(rec, whole=True)]
+    with closing(Walk(rec, engine())) as walk:
+        walked = [walk.take(departure) for departure in schedule(rec, whole=True)]
     decided = [one for one in walked if one.decision is not None]
     assert len(decided) == ENDS
     assert all(one.difference is None for one in decided)
     assert [one.state.decisions for one in decided if one.state] == list(range(1, ENDS + 1))
     assert any("under way" in line for one in decided for line in details(one))
+
+
+def test_a_recording_need_not_fit_into_memory(rec: Path) -> None:
+    """Only the places of events are kept: each is read when its turn comes."""
+
+    def held() -> int:
+        gc.collect()
+        return sum(type(each) in {MetricSnapshot, ActionResult, Decision, KafkaRecord} for each in gc.get_objects())
+
+    before = held()
+    departures = schedule(rec, whole=True)
+    with closing(Walk(rec, engine())):
+        assert len(departures) > ENDS
+        assert held() == before
+
+
+def test_a_compressed_recording_is_gone_through_as_well(rec: Path, tmp_path: Path) -> None:
+    """Its events come in the same order, with the same decisions."""
+    records = ((topic, read(rec, topic.suffix)) for topic in TOPICS)
+    now = datetime.now(UTC)
+    write_recording(
+        tmp_path / "gz",
+        records,
+        lambda files: RecordingManifest(topic_prefix="tidegate.", recorded_at=now, files=files),
+        compress=True,
+    )
+    assert {file.suffix for file in (tmp_path / "gz").iterdir()} == {".gz", ".json"}
+    assert run(tmp_path / "gz", "--speed", "max") == run(rec, "--speed", "max")
 
 
 def test_without_keys_every_event_is_shown_in_its_order(rec: Path) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +20,8 @@ import typer
 from tidegate.cli.connect import connect_apart
 from tidegate.cli.problems import Problem
 from tidegate.installed import engine
-from tidegate.replay.publish import Move, Sender, check_kept, mover
-from tidegate.replay.schedule import Departure, schedule
+from tidegate.replay.publish import Move, Sender, check_kept, mover, unmoved
+from tidegate.replay.schedule import Departure, Schedule, schedule
 from tidegate.replay.walk import Walk, WalkedEvent, details, heading
 from tidegate.runtime.publisher import Publisher
 from tidegate.terminal import is_terminal, stderr, stdout
@@ -80,7 +80,7 @@ def step(
         raise Problem("--topic-prefix and --rebase are for publishing", "name the broker with --to HOST:PORT")
     with ExitStack() as opened:
         departures = schedule(source, job=job, whole=True)
-        walk = Walk(source, engine())
+        walk = opened.enter_context(closing(Walk(source, engine())))
         if not departures:
             raise Problem(f"{source}: nothing to step through" + (f" of job {job!r}" if job else ""))
         publish = None if to is None else opened.enter_context(_published(to, topic_prefix, source, departures, rebase))
@@ -89,7 +89,7 @@ def step(
 
 
 def _go(
-    departures: list[Departure],
+    departures: Schedule,
     walk: Walk,
     keys: Iterator[Key] | None,
     pace: float | None,
@@ -100,7 +100,7 @@ def _go(
     started = time.monotonic()
     for count, departure in enumerate(departures, 1):
         if pace is not None:
-            due = started + (departure.due_ms - departures[0].due_ms) / 1000 / pace
+            due = started + (departure.due_ms - departures.start_ms) / 1000 / pace
             time.sleep(min(max(0.0, due - time.monotonic()), threading.TIMEOUT_MAX))
         if publish is not None:
             publish(departure)
@@ -125,13 +125,13 @@ def _show(walked: WalkedEvent, count: int, total: int) -> None:
 
 @contextmanager
 def _published(
-    to: str, prefix: str | None, source: Path, departures: list[Departure], rebase: bool
+    to: str, prefix: str | None, source: Path, departures: Schedule, rebase: bool
 ) -> Iterator[Callable[[Departure], None]]:
     """Yield what publishes an event; at the end everything has been acknowledged."""
     settings = connect_apart(to, prefix)
     if not rebase:
         check_kept(settings, departures)
-    move: Move = mover(source, departures, 1.0)[1] if rebase else lambda departure: departure
+    move: Move = mover(source, departures, 1.0)[1] if rebase else unmoved
     publisher = Publisher(settings)
     sender = Sender(publisher, settings.topic_prefix, moved=rebase)
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import shutil
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -147,21 +149,54 @@ def damaged(directory: Path, manifest: RecordingManifest) -> list[str]:
 
 def read(directory: Path, topic: str) -> Iterator[KafkaRecord]:
     """Yield the records of a topic (without prefix) in recorded order; none if the topic was not recorded."""
+    return (record for _, record in placed(directory, topic))
+
+
+def placed(directory: Path, topic: str) -> Iterator[tuple[int, KafkaRecord]]:
+    """Yield the same records, each after the place of its line, for `RecordFile`."""
     entry = read_manifest(directory).of(topic)
     if entry is None:
         return
     path = directory / entry.file
     with opened(path) as lines:
-        number = 0
+        number = place = 0
         try:
             for number, line in enumerate(lines, 1):
                 try:
                     record = from_line(line)
                 except LINE_ERRORS as error:
                     raise BadRecording(f"{path}, line {number}: {error!r:.300}") from None
-                yield record
+                yield place, record
+                place += len(line)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise BadRecording(f"{path}, after line {number}: {error}") from None
+
+
+class RecordFile:
+    """The records of a topic, read again in any order by their places. A compressed file is unpacked on the disk."""
+
+    def __init__(self, directory: Path, topic: str) -> None:
+        """The topic is one that was recorded."""
+        entry = read_manifest(directory).of(topic)
+        assert entry is not None  # noqa: S101 - its places are known
+        self._path = directory / entry.file
+        self._lines = opened(self._path)
+        if is_compressed(self._path):
+            with self._lines as packed:
+                self._lines = TemporaryFile()  # noqa: SIM115 - `close` closes it
+                shutil.copyfileobj(packed, self._lines)
+
+    def at(self, place: int) -> KafkaRecord:
+        """Return the record at a place that `placed` told."""
+        self._lines.seek(place)
+        try:
+            return from_line(self._lines.readline())
+        except LINE_ERRORS as error:
+            raise BadRecording(f"{self._path} has changed while it was read: {error!r:.300}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
 
 
 def is_compressed(path: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import COMMANDS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.replay.files import BadRecording, read
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec, shift_to_now
-from tidegate.replay.schedule import Departure, Republished, readable, schedule
+from tidegate.replay.schedule import Departure, Republished, Schedule, readable, schedule
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import kept_ms
@@ -33,6 +33,10 @@ TURN_SECONDS = 1.0
 Kafka keeps no order between topics. This gives the decider time to take in a spec (it polls them five times a second)
 or a result before the snapshot that follows, and to decide on a snapshot before the spec that follows.
 """
+
+
+Move = Callable[[Departure], Departure | None]
+"""Moves a record in time; None for one that cannot be moved and is left out."""
 
 
 class TooOld(RuntimeError):
@@ -81,27 +85,24 @@ def publish(
     departures = schedule(directory, job=job, whole=whole)
     if not departures:
         raise BadRecording(f"{directory}: nothing to publish" + (f" of job {job!r}" if job else ""))
-    shift, recorded = 0, len(departures)
+    shift = 0
+    move: Move = unmoved
     if rebase:
         shift, move = mover(directory, departures, speed)
-        departures = [moved for departure in departures if (moved := move(departure)) is not None]
     else:
         check_kept(settings, departures)
     publisher = Publisher(settings)
+    sender = Sender(publisher, settings.topic_prefix, moved=rebase)
     try:
-        _send(Sender(publisher, settings.topic_prefix, moved=rebase), departures, speed=speed, on_progress=on_progress)
+        sent = _send(sender, departures, move, speed=speed, on_progress=on_progress)
     finally:
         publisher.flush()
-    sent = Counter(departure.topic for departure in departures)
-    return Published(sent[SNAPSHOTS], sent[JOBS], sent[RESULTS], recorded - len(departures), shift)
+    return Published(sent[SNAPSHOTS], sent[JOBS], sent[RESULTS], len(departures) - sent.total(), shift)
 
 
-def check_kept(settings: ServiceSettings, departures: Iterable[Departure]) -> None:
+def check_kept(settings: ServiceSettings, departures: Schedule) -> None:
     """Raise `TooOld` if a topic does not keep records as old as some of these: Kafka deletes them within minutes."""
-    oldest: dict[str, int] = {}
-    for departure in departures:
-        name, written = departure.topic.named(settings.topic_prefix), departure.record.timestamp_ms
-        oldest[name] = min(written, oldest.get(name, written))
+    oldest = {topic.named(settings.topic_prefix): written for topic, written in departures.oldest().items()}
     for name, kept in kept_ms(settings, oldest).items():
         if oldest[name] < time.time() * 1000 - kept:
             day = datetime.fromtimestamp(oldest[name] / 1000, UTC).date()
@@ -141,31 +142,43 @@ class Sender:
 
 
 def _send(
-    sender: Sender, departures: Sequence[Departure], *, speed: float | None, on_progress: Callable[[int, int], None]
-) -> None:
-    """Send each record when it is due and its turn has come."""
+    sender: Sender,
+    departures: Schedule,
+    move: Move,
+    *,
+    speed: float | None,
+    on_progress: Callable[[int, int], None],
+) -> Counter[Topic]:
+    """Send each record when it is due and its turn has come; return how many were sent to each topic."""
+    sent = Counter[Topic]()
     started = flushed = time.monotonic()
-    for count, departure in enumerate(departures):
+    for count, recorded in enumerate(departures):
+        departure = move(recorded)
+        if departure is None:
+            continue
         due = sender.due(departure)
         if speed is not None:
-            due = max(due, started + (departure.due_ms - departures[0].due_ms) / 1000 / speed)
+            due = max(due, started + (departure.due_ms - departures.start_ms) / 1000 / speed)
         if due > time.monotonic() or time.monotonic() - flushed > FLUSH_SECONDS:
             sender.flush()
             flushed = time.monotonic()
             on_progress(count, len(departures))
             time.sleep(max(0.0, due - flushed))
         sender.send(departure)
+        sent[departure.topic] += 1
     sender.flush()
     on_progress(len(departures), len(departures))
+    return sent
 
 
-Move = Callable[[Departure], Departure | None]
-"""Moves a record in time; None for one that cannot be moved and is left out."""
+def unmoved(departure: Departure) -> Departure:
+    """Return a record as it is."""
+    return departure
 
 
-def mover(directory: Path, departures: Sequence[Departure], speed: float | None) -> tuple[int, Move]:
+def mover(directory: Path, departures: Iterable[Departure], speed: float | None) -> tuple[int, Move]:
     """Return by how many seconds to move a recording so that it is from now, and what moves its records."""
-    shift = shift_to_now([d.event for d in departures if isinstance(d.event, MetricSnapshot)], speed)
+    shift = shift_to_now((d.event for d in departures if isinstance(d.event, MetricSnapshot)), speed)
     versions = _spec_versions(directory)
 
     def move(departure: Departure) -> Departure | None:

@@ -7,14 +7,18 @@ the first snapshot decided with it. One that no decision used goes out at its ow
 
 The topic of specs is compacted: Kafka may have dropped older versions before the recording was made. A decision with a
 keyframe holds the whole spec, so those versions are published from there.
+
+All records have to be seen before the first one goes out, but a recording may be larger than the memory. So only their
+places in the files are kept, and each record is read again when its turn comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode, encode
@@ -23,12 +27,13 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
-from tidegate.replay.files import KafkaRecord, read
+from tidegate.replay.files import KafkaRecord, RecordFile, placed, read
 
 W = TypeVar("W", bound=Wire)
 Republished = MetricSnapshot | ActionResult | JobSpec
-RANK = {JOBS: 0, RESULTS: 1, SNAPSHOTS: 2}
+_TOPICS = (JOBS, RESULTS, SNAPSHOTS)
 """Order of records that are due at the same time."""
+_MODELS: dict[Topic, type[Republished]] = {JOBS: JobSpec, RESULTS: ActionResult, SNAPSHOTS: MetricSnapshot}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +70,88 @@ class _Uses:
     """Specs in keyframes, by job id and version."""
 
 
-def schedule(directory: Path, *, job: str | None = None, whole: bool = False) -> list[Departure]:
+class _Turn(NamedTuple):
+    """When a record is due, and where it is. Turns are ordered."""
+
+    due_ms: int
+    rank: int
+    timestamp_ms: int
+    partition: int
+    offset: int
+    place: int
+    """In the topic's file; below 0, counted from the end of the specs that are in no file."""
+
+
+class Schedule:
+    """The records to publish, in their order. Each is read when its turn comes."""
+
+    def __init__(self, directory: Path, turns: Iterable[_Turn], made: Sequence[Departure]) -> None:
+        self._directory = directory
+        self._turns = sorted(turns)
+        self._made = made
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __iter__(self) -> Iterator[Departure]:
+        with ExitStack() as stack:
+            files: dict[Topic, RecordFile] = {}
+            for turn in self._turns:
+                if turn.place < 0:
+                    yield self._made[turn.place]
+                    continue
+                topic = _TOPICS[turn.rank]
+                if topic not in files:
+                    files[topic] = stack.enter_context(closing(RecordFile(self._directory, topic.suffix)))
+                record = files[topic].at(turn.place)
+                yield Departure(turn.due_ms, topic, record, readable(_MODELS[topic], record))
+
+    @property
+    def start_ms(self) -> int:
+        """When the first record is due."""
+        return self._turns[0].due_ms
+
+    def oldest(self) -> dict[Topic, int]:
+        """Return the timestamp of each topic's oldest record, in milliseconds."""
+        found: dict[Topic, int] = {}
+        for turn in self._turns:
+            topic = _TOPICS[turn.rank]
+            found[topic] = min(turn.timestamp_ms, found.get(topic, turn.timestamp_ms))
+        return found
+
+
+def schedule(directory: Path, *, job: str | None = None, whole: bool = False) -> Schedule:
     """Return the snapshots of a recording, with `whole` also its specs and results, in the order to publish them.
 
     `job` keeps the records of one job.
     """
-    snapshots = list(_departures(directory, MetricSnapshot, job))
+    turns: list[_Turn] = []
+    measured: dict[str, int] = {}
+    for place, departure in _departures(directory, MetricSnapshot, job):
+        turns.append(_turn(departure, place))
+        if isinstance(departure.event, MetricSnapshot):
+            measured.setdefault(departure.event.snapshot_id, departure.due_ms)
     if not whole:
-        return sorted(snapshots, key=_order)
-    uses = _uses(directory, snapshots)
-    specs = list(_departures(directory, JobSpec, job))
-    present = {(d.event.job_id, d.event.version) for d in specs if isinstance(d.event, JobSpec)}
-    specs += [_from_keyframe(spec, uses) for key, spec in uses.kept.items() if key not in present]
-    start = min((d.due_ms for d in snapshots), default=0)
-    others = [_timed(d, uses, start) for d in [*specs, *_departures(directory, ActionResult, job)]]
-    return sorted([*snapshots, *others], key=_order)
+        return Schedule(directory, turns, ())
+    start = min((turn.due_ms for turn in turns), default=0)
+    uses = _uses(directory, measured)
+    for place, departure in _departures(directory, JobSpec, job):
+        turns.append(_turn(_timed(departure, uses, start), place))
+        if isinstance(departure.event, JobSpec):
+            uses.kept.pop((departure.event.job_id, departure.event.version), None)
+    turns += [_turn(_timed(d, uses, start), place) for place, d in _departures(directory, ActionResult, job)]
+    made = [_timed(_from_keyframe(spec, uses), uses, start) for spec in uses.kept.values()]
+    turns += [_turn(departure, number - len(made)) for number, departure in enumerate(made)]
+    return Schedule(directory, turns, made)
 
 
-def _departures(directory: Path, model: type[Republished], job: str | None) -> Iterator[Departure]:
+def _departures(directory: Path, model: type[Republished], job: str | None) -> Iterator[tuple[int, Departure]]:
+    """Yield the records of a topic, each after its place in the topic's file."""
     topic = BY_MODEL[model]
-    for record in read(directory, topic.suffix):
+    for place, record in placed(directory, topic.suffix):
         event = readable(model, record)
         if job is None or (event.job_id == job if event else topic is JOBS and record.key == job.encode()):
-            yield Departure(record.timestamp_ms, topic, record, event)
+            yield place, Departure(record.timestamp_ms, topic, record, event)
 
 
 def readable(model: type[W], record: KafkaRecord) -> W | None:
@@ -98,12 +162,8 @@ def readable(model: type[W], record: KafkaRecord) -> W | None:
         return None
 
 
-def _uses(directory: Path, snapshots: list[Departure]) -> _Uses:
-    """Read the recorded decisions on these snapshots."""
-    measured: dict[str, int] = {}
-    for departure in snapshots:
-        if isinstance(departure.event, MetricSnapshot):
-            measured.setdefault(departure.event.snapshot_id, departure.due_ms)
+def _uses(directory: Path, measured: Mapping[str, int]) -> _Uses:
+    """Read the recorded decisions on these snapshots: when each is due, by its id."""
     uses = _Uses({}, {}, {})
     for record in read(directory, BY_MODEL[Decision].suffix):
         decision = readable(Decision, record)
@@ -135,6 +195,6 @@ def _timed(departure: Departure, uses: _Uses, start_ms: int) -> Departure:
     return replace(departure, due_ms=max(start_ms, due))
 
 
-def _order(departure: Departure) -> tuple[int, int, int, int, int]:
-    record = departure.record
-    return departure.due_ms, RANK[departure.topic], record.timestamp_ms, record.partition, record.offset
+def _turn(departure: Departure, place: int) -> _Turn:
+    record, rank = departure.record, _TOPICS.index(departure.topic)
+    return _Turn(departure.due_ms, rank, record.timestamp_ms, record.partition, record.offset, place)

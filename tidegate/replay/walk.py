@@ -25,7 +25,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
 from tidegate.fleet.changes import result_in_words
 from tidegate.replay.difference import first_difference
-from tidegate.replay.files import read
+from tidegate.replay.files import KafkaRecord, RecordFile, placed
 from tidegate.replay.schedule import Departure, readable
 from tidegate.terminal import figure, size
 
@@ -56,18 +56,27 @@ class Walk:
     """The engine, going through a recording."""
 
     def __init__(self, directory: Path, engine: Engine) -> None:
-        """Read the recorded decisions. Raises `BadRecording`."""
+        """Find the recorded decisions; they are read one by one until `close`. Raises `BadRecording`."""
         self._engine = engine
-        self._recorded: dict[tuple[str, int], tuple[Decision, bytes]] = {}
-        for record in read(directory, DECISIONS.suffix):
+        self._places: dict[tuple[str, int], int] = {}
+        ours = set[tuple[str, int]]()
+        for place, record in placed(directory, DECISIONS.suffix):
             decision = readable(Decision, record)
             if decision is None:
                 continue
-            known = self._recorded.get((decision.job_id, decision.sequence))
-            if known is None or known[0].engine_version != ENGINE_VERSION:  # upgraded between two decisions on it
-                self._recorded[decision.job_id, decision.sequence] = (decision, record.value or b"")
+            snapshot = decision.job_id, decision.sequence
+            if snapshot not in ours:  # upgraded between two decisions on it
+                self._places[snapshot] = place
+            if decision.engine_version == ENGINE_VERSION:
+                ours.add(snapshot)
+        self._decisions = RecordFile(directory, DECISIONS.suffix) if self._places else None
         self._states: dict[str, JobState] = {}
         self._specs: dict[tuple[str, int], JobSpec] = {}
+
+    def close(self) -> None:
+        """Close the recording."""
+        if self._decisions is not None:
+            self._decisions.close()
 
     def take(self, departure: Departure) -> WalkedEvent:
         """Take the next event."""
@@ -81,10 +90,10 @@ class Walk:
         return WalkedEvent(departure)
 
     def _decide(self, departure: Departure, snapshot: MetricSnapshot) -> WalkedEvent:
-        found = self._recorded.get((snapshot.job_id, snapshot.sequence))
-        if found is None:
+        record = self._decision_on(snapshot)
+        recorded = None if record is None else readable(Decision, record)
+        if record is None or recorded is None:
             return WalkedEvent(departure, undecided="no decision on it was recorded")
-        recorded, value = found
         if recorded.engine_version != ENGINE_VERSION:
             # Results name its commands, not ours. The next keyframe has a state.
             self._states.pop(snapshot.job_id, None)
@@ -104,7 +113,12 @@ class Walk:
             return WalkedEvent(departure, undecided=str(error))
         self._states[snapshot.job_id] = after
         ours = value_of(made)
+        value = record.value or b""
         return WalkedEvent(departure, made, after, None if ours == value else first_difference(value, ours))
+
+    def _decision_on(self, snapshot: MetricSnapshot) -> KafkaRecord | None:
+        place = self._places.get((snapshot.job_id, snapshot.sequence))
+        return None if place is None or self._decisions is None else self._decisions.at(place)
 
 
 def heading(walked: WalkedEvent) -> str:
