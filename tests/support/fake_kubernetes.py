@@ -36,6 +36,8 @@ class FakeKubernetes:
         """By path, such as `/api/v1/namespaces/jobs/pods/a`."""
         self.usual_log = ""
         """The log of each pod."""
+        self.sent = 0
+        """How much of it was in the last answer."""
         self.requests: list[str] = []
         """Method and path of each."""
         self.tokens: list[str | None] = []
@@ -84,7 +86,9 @@ class FakeKubernetes:
         with self.lock:
             if match["log"]:
                 there = f"{match['all']}/{match['name']}" in self.objects
-                return (200, self.usual_log) if there else (404, self._status("not found"))
+                log = self.usual_log[: int(query.get("limitBytes", len(self.usual_log)))]
+                self.sent = len(log)
+                return (200, log) if there else (404, self._status("not found"))
             if match["name"] is None:
                 return self._create(match["all"], body) if method == "POST" else (200, self._listed(url.path, query))
             return self._one(method, url.path, body)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.backends import LOG_BYTES, BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.backends.driver_pod import driver_pod, launcher_code
 from services.actuator.backends.kubernetes import Kubernetes
 from services.actuator.command_log import CommandLog
@@ -212,6 +212,14 @@ def test_the_cluster_says_why(server: FakeKubernetes, status: dict[str, Any], sa
     control = Control(store_at("configmap:jobs", "rates", api=server.api))
     drivers = JobDrivers(SPEC, backend, control, CommandLog())
     assert drivers.reason(Token(7, 2), ID).startswith(said or "ValueError: the program's own")
+
+
+def test_a_log_of_long_lines_fills_no_memory(server: FakeKubernetes) -> None:
+    """A driver writes what it likes; the actuator asks for some megabytes of it at most."""
+    pod(server, RUN, {"phase": "Running"})
+    server.usual_log = 20_000_000 * "x"
+    assert len(Kubernetes(server.api).log_tail(SPEC, ID, Token(7, 2))) == LOG_BYTES
+    assert server.sent == 64 * LOG_BYTES
 
 
 def test_who_runs_is_told_by_labels(server: FakeKubernetes) -> None:

@@ -54,6 +54,8 @@ from tidegate.runtime.clock import Clock, SystemClock
 GRACE_SECONDS = 1
 """How long a driver that is killed may take after SIGTERM. 0 would be no wait for the node at all, see above."""
 _LOG_LINES = 400
+_LOG_LIMIT = 64 * LOG_BYTES
+"""A driver's lines may have any length; of very long ones, the first are read."""
 _KEPT_PODS = 3
 _BAD_REQUEST = 400
 _USUAL = frozenset({"ContainerCreating", "PodInitializing", "Completed", "Error"})
@@ -151,7 +153,7 @@ class Kubernetes:
 
         def read() -> str:
             try:
-                return self._api.text(path, container=CONTAINER, tailLines=str(_LOG_LINES))
+                return self._api.text(path, container=CONTAINER, tailLines=str(_LOG_LINES), limitBytes=str(_LOG_LIMIT))
             except ApiRefused as error:
                 if error.status == _BAD_REQUEST:  # the container waits
                     return ""
