@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.support.brokers import Brokers
-from tests.support.decider import DeciderProcess, Flow, number_now
+from tests.support.decider import Flow, ServiceProcess, number_now
 from tests.support.events import job, snapshot
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
@@ -42,8 +42,8 @@ def test_a_broker_that_dies_or_hangs_costs_no_decider_and_no_decision(
     shots = [snapshot(base + n, job_id=name, arrived=n, committed=n) for n in range(12) for name in JOBS]
     half = len(shots) // 2
     with (
-        DeciderProcess(flow.settings, tmp_path / "1.log") as first,
-        DeciderProcess(flow.settings, tmp_path / "2.log") as second,
+        ServiceProcess(flow.settings, tmp_path / "1.log") as first,
+        ServiceProcess(flow.settings, tmp_path / "2.log") as second,
     ):
         flow.send(*shots[:half])
         flow.wait_read(Decision, half, 120)

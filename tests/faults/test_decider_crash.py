@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.decider import DeciderProcess, Flow, overloaded_now, wait_for
+from tests.support.decider import Flow, ServiceProcess, overloaded_now, wait_for
 from tests.support.events import job
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
@@ -35,9 +35,9 @@ def test_a_killed_decider_repeats_the_same_ids(flow: Flow, tmp_path: Path, step:
     """F2, F3 (I1, I3): after a kill at any step, every snapshot is decided in the end, with one command id."""
     shots = overloaded_now("a", count=7)
     flow.send(*shots)
-    with DeciderProcess(flow.settings, tmp_path / "1.log", args=("-m", "tests.support.dying_decider", step)) as first:
+    with ServiceProcess(flow.settings, tmp_path / "1.log", args=("-m", "tests.support.dying_decider", step)) as first:
         assert first.wait(90) == -signal.SIGKILL, first.text()
-    with DeciderProcess(flow.settings, tmp_path / "2.log") as second:
+    with ServiceProcess(flow.settings, tmp_path / "2.log") as second:
         command_ids = {command.command_id for command in flow.wait_read(ScalingCommand, 1, 90)}
         wait_for("all offsets committed", flow.committed_to_the_end, 90)
         assert second.stop() == 0, second.text()
@@ -56,11 +56,11 @@ def test_sigterm_in_the_middle_of_a_message_loses_nothing(flow: Flow, tmp_path: 
     shots = overloaded_now("a", count=9)
     flow.send(*shots)
     slow = ("-m", "tests.support.dying_decider", "after:Decision", "3")
-    with DeciderProcess(flow.settings, tmp_path / "1.log", args=slow) as first:
+    with ServiceProcess(flow.settings, tmp_path / "1.log", args=slow) as first:
         wait_for("it is in the middle", lambda: "AT after:Decision" in first.text(), 90)
         first.signal(signal.SIGTERM)
         assert first.wait(20) == 0, first.text()
-    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+    with ServiceProcess(flow.settings, tmp_path / "2.log"):
         decisions = flow.wait_read(Decision, len(shots), 90)
     assert [d.snapshot_id for d in decisions] == [s.snapshot_id for s in shots]
     assert len(flow.read(ScalingCommand)) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.decider import DeciderProcess, Flow, number_now, wait_for
+from tests.support.decider import Flow, ServiceProcess, number_now, wait_for
 from tests.support.events import job, snapshot
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
@@ -50,9 +50,9 @@ def check(flow: Flow, shots: Sequence[MetricSnapshot], decisions: Sequence[Decis
 def test_a_backlog_changes_hands_with_nothing_lost_or_decided_twice(flow: Flow, tmp_path: Path) -> None:
     """F14 (I1): partitions move away and back during the work; each snapshot is decided once."""
     shots = send_backlog(flow)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as first:
         flow.wait_read(Decision, 200, 60)
-        with DeciderProcess(flow.settings, tmp_path / "2.log") as second:
+        with ServiceProcess(flow.settings, tmp_path / "2.log") as second:
             flow.wait_read(Decision, 1200, 60)
             assert first.stop() == 0, first.text()
             decisions = flow.wait_read(Decision, len(shots), 60)
@@ -65,11 +65,11 @@ def test_a_backlog_changes_hands_with_nothing_lost_or_decided_twice(flow: Flow, 
 def test_a_decider_killed_with_work_in_every_lane_loses_nothing(flow: Flow, tmp_path: Path) -> None:
     """F2 (I1, I9): the next decider repeats unfinished and queued records with the same ids."""
     shots = send_backlog(flow)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as first:
         flow.wait_read(Decision, 200, 60)
         first.signal(signal.SIGKILL)
     assert len(flow.read(Decision)) < len(shots)
-    with DeciderProcess(flow.settings, tmp_path / "2.log") as second:
+    with ServiceProcess(flow.settings, tmp_path / "2.log") as second:
         flow.wait_read(Decision, len(shots), 60)
         wait_for("all offsets committed", flow.committed_to_the_end)
         assert second.stop() == 0, second.text()
@@ -79,10 +79,10 @@ def test_a_decider_killed_with_work_in_every_lane_loses_nothing(flow: Flow, tmp_
 def test_a_paused_decider_that_goes_on_repeats_only_the_same_ids(flow: Flow, tmp_path: Path) -> None:
     """F5 (I1, I3): the records it was working on when it was declared dead get the same ids as from its successor."""
     shots = send_backlog(flow)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as first:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as first:
         flow.wait_read(Decision, 200, 60)
         first.signal(signal.SIGSTOP)
-        with DeciderProcess(flow.settings, tmp_path / "2.log"):
+        with ServiceProcess(flow.settings, tmp_path / "2.log"):
             flow.wait_read(Decision, 1500, 60)
             first.signal(signal.SIGCONT)
             flow.wait_read(Decision, len(shots), 60)

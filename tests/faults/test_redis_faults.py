@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from services.actuator.fence import RedisFence
 from services.decider.reservations import RedisReservations, connect
 from services.decider.settings import DeciderSettings
-from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
+from tests.support.decider import Flow, ServiceProcess, number_now, overloaded_now, wait_for
 from tests.support.events import codes, job, result
 from tests.support.proxy import TcpProxy
 from tidegate.engine.reservations import Answer, Hold
@@ -63,7 +63,7 @@ def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path)
     """F20 (I6): after FLUSHALL the log restores cooldown and slots with their times; no second command within them."""
     key, pool, marker = (f"{flow.settings.redis_prefix}{name}" for name in ("cooldown:a", "pool:default", "view"))
     shots = overloaded_now("a", count=9)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.send(*shots[:8])
         (command,) = flow.wait_read(ScalingCommand, 1, 90)
         before = held_at(flow, key)
@@ -92,7 +92,7 @@ def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path)
 def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp_path: Path, fault: str) -> None:
     """F19, F21 (I11): without Redis every snapshot is decided in time and held with a reason; then it recovers."""
     shots = overloaded_now("a", count=10)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.send(*shots[:6])
         flow.wait_read(Decision, 6, 90)
         if fault == "freeze":

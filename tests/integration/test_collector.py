@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.environment import LIGHT_JVMS
+from tests.support.decider import ServiceProcess
 from tests.support.provider import SparkCluster, StackProvider
 from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec
@@ -46,7 +43,7 @@ class Rig:
         create_topics(self.admin, [NewTopic(self.source, 4, 1), NewTopic(self.sink, 4, 1)])
         self.publisher = Publisher(self.settings)
         self.producer = Producer({**self.settings.kafka(), "linger.ms": 5})
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[ServiceProcess] = []
         self.seen: list[MetricSnapshot] = []
         self.reader = TopicReader(self.settings, [SNAPSHOTS.named(self.settings.topic_prefix)])
 
@@ -69,17 +66,11 @@ class Rig:
         self.publisher.publish(spec)
         return spec
 
-    def collector(self) -> subprocess.Popen[bytes]:
-        """Start a collector in its own process group."""
-        env = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
-        env["TIDEGATE_BOOTSTRAP_SERVERS"] = self.settings.bootstrap_servers
-        env["TIDEGATE_TOPIC_PREFIX"] = self.settings.topic_prefix
-        with (self.work / "collector.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "services.collector"], cwd=ROOT, env=env, stderr=log, start_new_session=True
-            )
-        self.processes.append(process)
-        return process
+    def collector(self, *args: str) -> ServiceProcess:
+        """Start a collector, or a program in its place."""
+        log = self.work / "collector.log"
+        self.processes.append(ServiceProcess(self.settings, log, args=args or ("-m", "services.collector")))
+        return self.processes[-1]
 
     def load(self, records: int) -> None:
         """Produce records, spread over the partitions."""
@@ -104,9 +95,7 @@ class Rig:
     def close(self) -> None:
         """End all processes and delete the topics."""
         for process in self.processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10)
+            process.close()
         self.reader.close()
         mine = [topic for topic in self.admin.list_topics(timeout=10).topics if topic.startswith(f"{self.name}.")]
         for future in self.admin.delete_topics(mine).values():
@@ -224,5 +213,4 @@ def test_a_real_job_from_never_started_to_dead(rig: Rig, spark: SparkCluster, st
     sequences = [snapshot.sequence for snapshot in rig.seen]
     assert sequences == list(range(sequences[0], sequences[-1] + 1, INTERVAL)), "no gap and no double"
     assert all(0 <= s.observed_at.timestamp() - s.sequence < INTERVAL / 2 for s in rig.seen)
-    os.killpg(collector.pid, signal.SIGTERM)
-    assert collector.wait(15) == 0
+    assert collector.stop(15) == 0

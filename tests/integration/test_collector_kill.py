@@ -58,22 +58,14 @@ def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
     rolling(logs, fresh(rig), codec=".zstd")
     rig.spec(logs)
 
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
-    env["TIDEGATE_BOOTSTRAP_SERVERS"] = rig.settings.bootstrap_servers
-    env["TIDEGATE_TOPIC_PREFIX"] = rig.settings.topic_prefix
-    with (rig.work / "killed.log").open("ab") as log:
-        victim = subprocess.Popen(
-            [sys.executable, "-c", KILLED_BEFORE_SEND], cwd=ROOT, env=env, stderr=log, start_new_session=True
-        )
-    rig.processes.append(victim)
-    assert victim.wait(60) == -signal.SIGKILL
+    victim = rig.collector("-c", KILLED_BEFORE_SEND)
+    assert victim.wait(60) == -signal.SIGKILL, victim.text()
     rig.wait_for("before the kill", lambda _: len(rig.seen) == 2)
 
     rig.load(4)
     successor = rig.collector()
     rig.wait_for("after the kill", lambda _: len(rig.seen) == 4)
-    os.killpg(successor.pid, signal.SIGTERM)
-    assert successor.wait(15) == 0
+    assert successor.stop(15) == 0
     while (extra := rig.reader.poll(1.0)) is not None:
         assert extra.value(), "a last snapshot at most"
 

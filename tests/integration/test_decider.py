@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from services.decider.faust_app import prepare_topics
-from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
+from tests.support.decider import Flow, ServiceProcess, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
 from tidegate.engine.state import JobState, to_wire
 from tidegate.events.command import ScalingCommand
@@ -42,7 +42,7 @@ def flow(kafka: str, redis_url: str) -> Iterator[Flow]:
     flow.close()
 
 
-def last_line(decider: DeciderProcess) -> str:
+def last_line(decider: ServiceProcess) -> str:
     """Return the message of the last line of a decider's log."""
     return str(json.loads(decider.text().splitlines()[-1])["message"])
 
@@ -52,7 +52,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     flow.send(job("a"), job("b", pipeline_id="b"))
     shots = overloaded_now("a", count=7)
     flow.send(*shots, *overloaded_now("b", count=3))
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.wait_read(Decision, 10, 60)
         (command,) = flow.wait_read(ScalingCommand, 1)
         wait_for("all offsets committed", flow.committed_to_the_end)
@@ -66,7 +66,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     assert dict(record.headers())["traceparent"].split(b"-")[1] == trace_of_record(flow, shots[-1])
 
     flow.send(result(command.command_id, Phase.ACCEPTED, number_now(), job_id="a"))
-    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+    with ServiceProcess(flow.settings, tmp_path / "2.log"):
         wait_for("the result taken", lambda: flow.committed_to_the_end(ActionResult))
         flow.send(*shots, snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
         decisions = flow.wait_read(Decision, 11, 60)
@@ -88,14 +88,14 @@ def test_the_state_of_a_removed_job_goes(flow: Flow, tmp_path: Path) -> None:
 
     flow.send(job("a"), job("b"), job("c"))
     flow.send(*[each for job_id in "abc" for each in overloaded_now(job_id, count=2)])
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.wait_read(Decision, 6, 60)
         wait_for("the states of three jobs", lambda: states() == {b"a/a", b"b/b", b"c/c"})
         remove("a")
         wait_for("the state of a gone", lambda: states() == {b"b/b", b"c/c"})
         assert decider.stop() == 0, decider.text()
     remove("b")
-    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+    with ServiceProcess(flow.settings, tmp_path / "2.log"):
         flow.send(snapshot(number_now() + 1, job_id="c", arrived=1, committed=1))
         wait_for("the state of b gone", lambda: states() == {b"c/c"}, 60)
         flow.send(job("a"))
@@ -155,7 +155,7 @@ def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None
         odd = [("\x00garbage", b"\xff"), ("traceparent", b"not-one"), *encode(shot).headers]
         records += [(b"a", json.dumps({**value, "of_the_future": {"x": 1}}).encode(), odd), record]
     flow.send_raw(MetricSnapshot, records)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         decisions = flow.wait_read(Decision, len(shots), 60)
         letters = flow.wait_read(DeadLetter, len(bad), 60)
         wait_for("all offsets committed", flow.committed_to_the_end)
@@ -182,7 +182,7 @@ def test_partitions_are_handled_in_parallel(
     partitions = {message.partition() for message in flow.messages(MetricSnapshot)}
     assert len(partitions) == at_once
     slow = ("-m", "tests.support.dying_decider", "after:Decision", "60")
-    with DeciderProcess(flow.settings, tmp_path / "1.log", args=slow) as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log", args=slow) as decider:
         wait_for("all in the middle", lambda: decider.text().count("AT after:Decision") == at_once, 50)
         flow.wait_read(Decision, 7 * at_once)
         time.sleep(0.5)
@@ -191,7 +191,7 @@ def test_partitions_are_handled_in_parallel(
 
 def test_specs_are_followed_and_bad_ones_refused(flow: Flow, tmp_path: Path) -> None:
     """A new job is known within moments; a spec with an unknown policy is refused and the previous version applies."""
-    with DeciderProcess(flow.settings, tmp_path / "1.log"):
+    with ServiceProcess(flow.settings, tmp_path / "1.log"):
         flow.send(job("a"))
         flow.send(job("a", version=2, policy="no-such-policy"))
         (letter,) = flow.wait_read(DeadLetter, 1, 60)
@@ -220,7 +220,7 @@ def test_health_and_metrics_are_served(flow: Flow, tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
             return str(answer.read().decode())
 
-    with DeciderProcess(settings, tmp_path / "1.log"):
+    with ServiceProcess(settings, tmp_path / "1.log"):
         flow.wait_read(Decision, 1, 60)
         assert page("healthz") == "ok\n"
         wait_for(
@@ -233,7 +233,7 @@ def test_topics_that_do_not_fit_are_refused(flow: Flow, tmp_path: Path) -> None:
     """F15: a changelog with another partition count would separate states from snapshots: exit code 2, and a reason."""
     admin = AdminClient(flow.settings.kafka())
     admin.create_topics([NewTopic(flow.settings.changelog, 3, 1)])[flow.settings.changelog].result(timeout=30)
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 2
         assert f"topic {flow.settings.changelog} has 3 partitions, the pipeline topics have 4" in decider.text()
 
@@ -256,7 +256,7 @@ def test_old_states_are_compacted_soon(flow: Flow) -> None:
 def test_unknown_settings_are_refused(flow: Flow, tmp_path: Path) -> None:
     """A setting out of range ends the start with its name and exit code 2, before anything happens."""
     wrong = flow.settings.model_copy(update={"stall_seconds": -1.0})
-    with DeciderProcess(wrong, tmp_path / "1.log") as decider:
+    with ServiceProcess(wrong, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 2
         assert "stall_seconds" in decider.text()
 
@@ -265,7 +265,7 @@ def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None
     """F39: past the limit the decider exits with code 70 and commits nothing further."""
     flow.send_raw(MetricSnapshot, [(b"a", b"junk", [])] * 20)
     settings = flow.settings.model_copy(update={"dead_letter_limit": 5})
-    with DeciderProcess(settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(settings, tmp_path / "1.log") as decider:
         assert decider.wait(60) == 70
         assert "unreadable records in a row" in decider.text()
         assert last_line(decider) == "stopped by an error, exit code 70"
@@ -283,7 +283,7 @@ def test_sigterm_with_a_backlog_ends_within_seconds(
     flow.send(job("a"))
     base = number_now() - 3000
     flow.send(*[snapshot(base + n, job_id="a", arrived=n, committed=n) for n in range(3000)])
-    with DeciderProcess(flow.settings, tmp_path / "1.log") as decider:
+    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
         flow.wait_read(Decision, 50, 60)
         decider.signal(signal.SIGTERM)
         assert decider.wait(15) == 0, decider.text()
@@ -292,7 +292,7 @@ def test_sigterm_with_a_backlog_ends_within_seconds(
         assert not list(scratch.iterdir()), "files are left"
         done = len(flow.read(Decision))
         assert done < 3000
-    with DeciderProcess(flow.settings, tmp_path / "2.log"):
+    with ServiceProcess(flow.settings, tmp_path / "2.log"):
         decisions = flow.wait_read(Decision, 3000, 100)
     assert [d.sequence for d in decisions] == sorted({d.sequence for d in decisions})
     assert len(decisions) == 3000

@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from services.actuator.settings import ActuatorSettings
 from services.collector.settings import CollectorSettings
 from tests.contract.test_observe import DASHBOARDS, targets
-from tests.support.decider import DeciderProcess, Flow, number_now, overloaded_now, wait_for
+from tests.support.decider import Flow, ServiceProcess, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
 from tests.support.prometheus import Prometheus
 from tests.support.provider import StackProvider
@@ -50,12 +50,12 @@ class Night:
     prometheus: Prometheus
     folder: Path
     settings: Mapping[str, ServiceSettings]
-    running: dict[str, DeciderProcess] = field(default_factory=dict)
+    running: dict[str, ServiceProcess] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
         """Start a service."""
         log, args = self.folder / f"{name}.log", ("-m", f"services.{name}")
-        self.running[name] = DeciderProcess(self.settings[name], log, args=args)
+        self.running[name] = ServiceProcess(self.settings[name], log, args=args)
 
     def up(self) -> bool:
         """Return whether Prometheus reads every service."""

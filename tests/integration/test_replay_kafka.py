@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.streams import decided, spec_of, write_recording
-from tests.support.decider import DeciderProcess, Flow, number_now
+from tests.support.decider import Flow, ServiceProcess, number_now
 from tests.support.events import job, snapshot
 from tests.support.history import ENDS, LIVELY, write_history
 from tidegate.cli import app
@@ -146,7 +146,7 @@ def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_
     steps = write_history(tmp_path / "rec")
     with (
         closing(Flow(f"again-{uuid.uuid4().hex[:8]}", kafka, redis_url)) as flow,
-        DeciderProcess(flow.settings, tmp_path / "decider.log"),
+        ServiceProcess(flow.settings, tmp_path / "decider.log"),
     ):
         flow.send(job("warm-up"), snapshot(number_now(), job_id="warm-up"))
         flow.wait_read(Decision, 1, 60)  # it reads now, so that nothing below waits for its start

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from services.collector.offsets import KafkaOffsets
-from tests.support.decider import DeciderProcess, Flow, overloaded_now, wait_for
+from tests.support.decider import Flow, ServiceProcess, overloaded_now, wait_for
 from tests.support.events import job, with_application
 from tests.support.secured_kafka import KEY_PASSWORD, SecuredKafka, secured_kafka
 from tests.support.token_endpoint import SECRET
@@ -83,7 +83,7 @@ def test_decisions_are_made_and_recomputed(
     """Faust reads, librdkafka reads and writes, and Java's client reads for Spark, by the same settings."""
     with closing(Flow(f"secured-{uuid.uuid4().hex[:8]}", connection, redis_url)) as flow:
         flow.send(job("a"), *overloaded_now("a", count=7))
-        with DeciderProcess(flow.settings, tmp_path / "decider.log") as decider:
+        with ServiceProcess(flow.settings, tmp_path / "decider.log") as decider:
             flow.wait_read(Decision, 7, 60)
             flow.wait_read(ScalingCommand, 1)
             assert decider.stop() == 0, decider.text()
@@ -155,7 +155,7 @@ def test_tokens_are_renewed_while_a_decider_runs(secured: SecuredKafka, redis_ur
     secured.tokens.lifetime_seconds = 10
     try:
         flow.send(job("a"), *overloaded_now("a", count=7))
-        with DeciderProcess(flow.settings, tmp_path / "decider.log") as decider:
+        with ServiceProcess(flow.settings, tmp_path / "decider.log") as decider:
             flow.wait_read(Decision, 7, 60)
             for count in (8, 9):
                 time.sleep(12)
@@ -173,7 +173,7 @@ def test_a_service_logs_why_it_gets_no_token(secured: SecuredKafka, tmp_path: Pa
     """With what the token endpoint says, and without the secret."""
     settings = ServiceSettings(**secured.by_token().model_dump() | WRONG_SECRET)
     log = tmp_path / "actuator.log"
-    with DeciderProcess(settings, log, args=("-m", "services.actuator")) as service:
+    with ServiceProcess(settings, log, args=("-m", "services.actuator")) as service:
         wait_for("the reason in the log", lambda: "invalid_client" in service.text())
         service.stop()
     assert secured.token_url in service.text()

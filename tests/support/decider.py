@@ -21,7 +21,6 @@ from pydantic import SecretStr
 from services.decider.settings import DeciderSettings
 from tests.support.events import START, overloaded
 from tidegate.events.envelope import decode
-from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
@@ -157,8 +156,8 @@ class Flow:
         self.redis.close()
 
 
-class DeciderProcess:
-    """A decider (or the service that `args` name) in its own process group; its log is a file."""
+class ServiceProcess:
+    """A service, by default a decider, in its own process group; its log is a file."""
 
     def __init__(
         self, settings: ServiceSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")
@@ -203,6 +202,3 @@ class DeciderProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["DeciderProcess", "Flow", "JobSpec", "number_now", "overloaded_now", "wait_for"]
