@@ -47,8 +47,7 @@ def test_a_successor_ends_the_change_in_place(rig: ActuatorRig, point: str) -> N
     assert [r.phase for r in rig.results(command.command_id) if r.phase.terminal] == [Phase.VERIFIED], "I2"
     assert wait_until(lambda: len(rig.outputs()) >= records, 120, every=1), "I10: every record has its output"
     assert max(rig.outputs().values()) == 1, "a change in place repeats nothing"
-    successor.terminate()
-    assert successor.wait(30) == 0
+    assert successor.stop(30) == 0
 
 
 @pytest.mark.timeout(900)
@@ -69,8 +68,7 @@ def test_a_driver_killed_during_a_change_in_place_is_restarted(rig: ActuatorRig)
     assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [new]
     records = rig.records
     assert wait_until(lambda: len(rig.outputs()) >= records, 120, every=1), "I10: every record has its output"
-    actuator.terminate()
-    assert actuator.wait(30) == 0
+    assert actuator.stop(30) == 0
 
 
 def _granted(rig: ActuatorRig) -> set[int]:

@@ -239,8 +239,7 @@ def test_kill_9_of_the_first_driver_while_it_is_paused(job: HandoverJob) -> None
     """The second driver has taken over already; its commit ends the command."""
     job.run_first()
     (first,) = job.alive()
-    job.actuators[0].terminate()
-    assert job.actuators[0].wait(30) == 0
+    assert job.actuators[0].stop(30) == 0
     actuator = job.start_actuator(pause="before:running")
     command = job.command(CommandKind.RESCALE, 2, before=1)
     assert wait_until(lambda: list(Path(job.control.place).glob("paused-*.json")), 200), job.phases(command)
@@ -248,7 +247,7 @@ def test_kill_9_of_the_first_driver_while_it_is_paused(job: HandoverJob) -> None
     for name in ("pid", "jvm_pid"):
         os.kill(pids[0][name], signal.SIGKILL)
     time.sleep(3)
-    actuator.send_signal(signal.SIGCONT)
+    actuator.signal(signal.SIGCONT)
     end = job.wait_for_end(command)
     assert (end.phase, end.way) == (Phase.VERIFIED, Way.HANDOVER), end
     assert job.alive() == [end.submission_id]
@@ -287,8 +286,7 @@ def test_kill_9_of_the_second_driver_while_the_first_one_finishes_a_long_batch(
 def test_kill_9_of_the_actuator(job: HandoverJob, point: str) -> None:
     """A successor ends the handover: one terminal result, one driver, every record counted once."""
     job.run_first()
-    job.actuators[0].terminate()
-    assert job.actuators[0].wait(30) == 0
+    assert job.actuators[0].stop(30) == 0
     victim = job.start_actuator(kill=point)
     command = job.command(CommandKind.RESCALE, 2, before=1)
     assert victim.wait(300) == -9

@@ -110,6 +110,12 @@ class Drivers:
         said = (self.control.running(token) or {} for token in self.control.runs())
         return next((facts for facts in said if facts.get("submission_id") == submission_id), None)
 
+    def pause(self, token: Token, submission_id: str) -> None:
+        """Have a driver pause its queries."""
+        Claims(self.control).raise_fence(token, "a")
+        self.control.request_hold(HandoverOrder(token, submission_id, 60.0))
+        assert wait_until(lambda: self.control.paused(token), 60), self.log()
+
     def log(self) -> str:
         """Return what the drivers printed."""
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
@@ -284,7 +290,8 @@ Spark refuses to sort a stream, unless it is told when the query starts not to c
 def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: Drivers) -> None:
     """The script was let past its starts, and used writer and session again; each query is as it was told to be.
 
-    Its rehearsal has these settings too, and the script hears nothing of it.
+    So it is when the first driver resumes its queries after a pause. A rehearsal has these settings too, and the script
+    hears nothing of it.
     """
     (drivers.folder / "script.py").write_text(TWO_QUERIES)
 
@@ -296,45 +303,29 @@ def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: D
     first = drivers.start(Token(1), 0.0)
     assert wait_until(lambda: seen(first) == wanted, 150), drivers.log()
     drivers.wait_for_commits(1)
-    second = drivers.start(Token(2), 0.0, handover=True)
-    ready = wait_until(lambda: drivers.control.ready(Token(2)), 150)
+    drivers.pause(Token(2), first)
+    for path in drivers.folder.glob("seen-*"):
+        path.unlink()
+    Claims(drivers.control).raise_fence(Token(3), "a")
+    drivers.control.let_go(HandoverOrder(Token(3), first))
+    assert wait_until(lambda: seen(first) == wanted, 60), (seen(first), drivers.log())
+
+    second = drivers.start(Token(4), 0.0, handover=True)
+    ready = wait_until(lambda: drivers.control.ready(Token(4)), 150)
     assert ready is not None, drivers.log()
     assert (ready["queries"], ready["batches"], ready.get("error")) == (2, 4, None), ready
     assert drivers.log().count("STARTED PendingQuery") == 1
     assert not seen(second)
 
-    switch = Token(3)
-    Claims(drivers.control).raise_fence(switch, "a")
-    drivers.control.request_hold(HandoverOrder(switch, first, 60.0))
-    assert wait_until(lambda: drivers.control.paused(switch), 60), drivers.log()
+    switch = Token(5)
+    drivers.pause(switch, first)
     drivers.control.let_go(HandoverOrder(switch, second))
     assert wait_until(lambda: seen(second) == wanted, 60), (seen(second), drivers.log())
     drivers.control.request_stop(switch, "c", 30.0)
     drivers.wait_for_end(first)
     assert drivers.backend.state(drivers.spec(0), second).alive, drivers.log()
     heard = re.findall(r"HEARD OF ([ab])", drivers.log())  # the JVM may write into the same line
-    assert sorted(heard) == ["a", "a", "b", "b"], "each driver started both queries"
-
-
-@pytest.mark.timeout(300)
-def test_a_paused_driver_resumes_the_queries_that_the_script_asked_for(drivers: Drivers) -> None:
-    """The script has used writer and session again since; each query is as it was told to be."""
-    (drivers.folder / "script.py").write_text(TWO_QUERIES)
-
-    def seen() -> dict[str, str]:
-        return {path.name.split("-")[1]: path.read_text() for path in drivers.folder.glob("seen-*")}
-
-    wanted = {"a": "a a", "b": "b b"}
-    driver = drivers.start(Token(1), 0.0)
-    assert wait_until(lambda: seen() == wanted, 150), drivers.log()
-    Claims(drivers.control).raise_fence(Token(2), "a")
-    drivers.control.request_hold(HandoverOrder(Token(2), driver, 60.0))
-    assert wait_until(lambda: drivers.control.paused(Token(2)), 60), drivers.log()
-    for path in drivers.folder.glob("seen-*"):
-        path.unlink()
-    Claims(drivers.control).raise_fence(Token(3), "a")
-    drivers.control.let_go(HandoverOrder(Token(3), driver))
-    assert wait_until(lambda: seen() == wanted, 60), (seen(), drivers.log())
+    assert sorted(heard) == ["a"] * 3 + ["b"] * 3, "the first driver started both queries twice, the second one once"
 
 
 USUAL = """

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import Any
 import httpx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
 
 from bench.orders import new_command
 from bench.restart import BareCluster
@@ -31,6 +31,7 @@ from bench.servers import on_stack
 from services.actuator.app import build
 from services.actuator.backends import Submission
 from services.actuator.settings import ActuatorSettings
+from tests.support.decider import ServiceProcess
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.envelope import decode
 from tidegate.events.job import Application, JobSpec, Scaling
@@ -57,17 +58,15 @@ class ActuatorRig:
         self.info = info
         self.folder = folder
         self.job_id = job_id or f"job-{self.tag}"
-        self.environment = {
-            "TIDEGATE_BOOTSTRAP_SERVERS": info.bootstrap_servers,
-            "TIDEGATE_TOPIC_PREFIX": f"t{self.tag}.",
-            "TIDEGATE_REDIS_URL": info.redis_url,
-            "TIDEGATE_REDIS_PASSWORD": info.redis_password,
-            "TIDEGATE_REDIS_PREFIX": f"t{self.tag}:",
-            "TIDEGATE_ACTUATOR_GROUP": f"actuator-{self.tag}",
-            "TIDEGATE_SESSION_TIMEOUT_SECONDS": "6",
-        }
-        names = {name.removeprefix("TIDEGATE_").lower(): value for name, value in self.environment.items()}
-        self.settings = ActuatorSettings.model_validate(names)
+        self.settings = ActuatorSettings(
+            bootstrap_servers=info.bootstrap_servers,
+            topic_prefix=f"t{self.tag}.",
+            redis_url=info.redis_url,
+            redis_password=SecretStr(info.redis_password),
+            redis_prefix=f"t{self.tag}:",
+            actuator_group=f"actuator-{self.tag}",
+            session_timeout_seconds=6,
+        )
         ensure_topics(self.settings, partitions=2)
         self.input, self.output = f"in-{self.tag}", f"out-{self.tag}"
         topics = [NewTopic(topic, 8, 1) for topic in (self.input, self.output)]
@@ -76,7 +75,7 @@ class ActuatorRig:
         self.spec = self._spec(**application)
         self.publisher = Publisher(self.settings)
         self.publisher.publish(self.spec)
-        self.actuators: list[subprocess.Popen[bytes]] = []
+        self.actuators: list[ServiceProcess] = []
         self.by_hand: list[str] = []
         self.epoch = 0
         self.records = 0
@@ -141,24 +140,14 @@ class ActuatorRig:
         """End a driver by force."""
         self._http.post(f"{self.info.spark_rest}/v1/submissions/kill/{driver}")
 
-    def start_actuator(self, kill: str | None = None, pause: str | None = None) -> subprocess.Popen[bytes]:
+    def start_actuator(self, kill: str | None = None, pause: str | None = None) -> ServiceProcess:
         """Start an actuator that is killed or paused at a point such as `after:stopping` or `before:running`."""
-        command = [sys.executable, "-m", "tests.support.actuator"]
-        command += ["--kill", kill] if kill else []
-        command += ["--pause", pause] if pause else []
-        log = (self.folder / f"actuator-{len(self.actuators)}.log").open("wb")
-        with log:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=_clean_environment() | self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.actuators.append(process)
-        return process
+        args = ["-m", "tests.support.actuator"]
+        args += ["--kill", kill] if kill else []
+        args += ["--pause", pause] if pause else []
+        log = self.folder / f"actuator-{len(self.actuators)}.log"
+        self.actuators.append(ServiceProcess(self.settings, log, args=args))
+        return self.actuators[-1]
 
     def command(self, kind: CommandKind, to: int, *, before: int = 0, epoch: int | None = None) -> ScalingCommand:
         """Publish a command, by default of the next epoch."""
@@ -247,26 +236,14 @@ class ActuatorRig:
             return [json.loads(message.value() or b"") for message in reader.read_to_end(30)]
 
     def close(self) -> None:
-        """Stop the actuators and the job's drivers."""
+        """End the actuators and the job's drivers."""
         self.stop_load()
-        for process in self.actuators:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)  # a paused process handles no other signal
-                process.terminate()
-        for process in self.actuators:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
+        for actuator in self.actuators:
+            actuator.close()
         alive = [driver for driver, state in self.drivers().items() if state in ("RUNNING", "SUBMITTED")]
         for driver in [*alive, *self.by_hand]:
             self.kill_driver(driver)
         self._http.close()
-
-
-def _clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 
 
 class SignallingProducer:
@@ -314,8 +291,7 @@ def running_job(info: StackInfo, folder: Path, **application: Any) -> Iterator[A
         actuator = rig.start_actuator()
         end = rig.wait_for_end(rig.command(CommandKind.START, 2))
         assert end.phase is Phase.VERIFIED, end
-        actuator.terminate()
-        assert actuator.wait(20) == 0
+        assert actuator.stop() == 0
         yield rig
 
 
