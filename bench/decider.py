@@ -31,6 +31,7 @@ from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 from tidegate.stack import StackInfo
+from tidegate.stack.processes import inherited
 
 ROUNDS = 3
 JOBS, SNAPSHOTS_PER_JOB = 150, 10
@@ -96,7 +97,7 @@ def _settings(info: StackInfo, name: str) -> DeciderSettings:
 @contextmanager
 def _process(settings: DeciderSettings, command: Sequence[str]) -> Iterator[None]:
     """Run a program in its own process group and end it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+    environment = inherited()
     for name in ("bootstrap_servers", "topic_prefix", "redis_url", "redis_prefix", "log_level"):
         environment[f"TIDEGATE_{name.upper()}"] = str(getattr(settings, name))
     if settings.redis_password:

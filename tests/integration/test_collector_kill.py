@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 
-from tests.integration.test_collector import INTERVAL, ROOT, Rig, rig
+from tests.integration.test_collector import INTERVAL, Rig, rig
 from tests.support.eventlogs import as_app, recorded, rolling
 from tidegate.events.snapshot import Part
 
@@ -81,24 +78,3 @@ def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
     assert {s.missing for s in rig.seen} == {(Part.CAPACITY,)}
     told = [batch.batch_id for s in rig.seen for batch in s.batches]
     assert len(told) == len(set(told)), "no batch is told twice"
-
-
-def test_bad_settings_are_named() -> None:
-    """A wrong value or an unknown variable ends the program with code 2 and a line that names it."""
-    for variable, value, told in (
-        ("TIDEGATE_LOG_POLL_SECONDS", "0", "log_poll_seconds: Input should be greater than 0"),
-        ("TIDEGATE_LOG_POL_SECONDS", "1", "TIDEGATE_LOG_POL_SECONDS"),
-    ):
-        env = {key: text for key, text in os.environ.items() if not key.startswith("TIDEGATE_")}
-        ended = subprocess.run(
-            [sys.executable, "-m", "services.collector"],
-            cwd=ROOT,
-            env=env | {variable: value},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert ended.returncode == 2
-        assert told in ended.stderr
-        assert "Traceback" not in ended.stderr

@@ -32,6 +32,7 @@ from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics
+from tidegate.stack.processes import inherited
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -115,7 +116,7 @@ def test_the_collector_measures_jobs_on_another_kafka_cluster(
     at_home = with_application(job("home").model_copy(update={"sources": (topic,)}), event_log_dir=str(tmp_path))
     away = at_home.model_copy(update={"job_id": "away", "pipeline_id": "away", "kafka_cluster": "payments"})
     flow.send(at_home, away)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")} | {
+    environment = inherited() | {
         "TIDEGATE_BOOTSTRAP_SERVERS": kafka,
         "TIDEGATE_TOPIC_PREFIX": flow.settings.topic_prefix,
         "TIDEGATE_KAFKA_CLUSTERS": json.dumps({"payments": settings_of(there)}),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
+from tests.support.programs import ended
 from tidegate.cli.main import app
 from tidegate.client import ClientSettings
 from tidegate.events.topics import JOBS, RESULTS
@@ -19,23 +16,6 @@ from tidegate.runtime.dependencies import kafka_probe
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def ended(*program: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with these settings; return how it ended."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    ours = {f"TIDEGATE_{name.upper()}": value for name, value in settings.items()}
-    return subprocess.run(
-        [sys.executable, *program],
-        cwd=ROOT,
-        env={**inherited, **ours, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
 
 
 def widen(settings: ServiceSettings) -> None:

@@ -29,6 +29,7 @@ from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics, ensure_topics
+from tidegate.stack.processes import inherited
 
 ROOT = Path(__file__).parents[2]
 W = TypeVar("W", bound=Wire)
@@ -162,7 +163,7 @@ class ServiceProcess:
     def __init__(
         self, settings: ServiceSettings, log: Path, *, args: Sequence[str] = ("-m", "services.decider")
     ) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TIDEGATE_")}
+        environment = inherited()
         for name in type(settings).model_fields:
             value = getattr(settings, name)
             if value is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from tidegate.runtime.logs import Repeats, about, configure
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit
+from tidegate.stack.processes import inherited
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,12 +53,10 @@ def lines(text: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("service", ["collector", "decider", "actuator"])
 def test_a_service_without_a_broker_logs_json_and_stops_at_sigterm(service: str) -> None:
     """Also librdkafka's own lines are JSON; SIGTERM ends the start within its grace, and the last line says so."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    settings = {"TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     process = subprocess.Popen(
         [sys.executable, "-m", f"services.{service}"],
         cwd=ROOT,
-        env={**inherited, **settings},
+        env=inherited() | {"TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1"},
         stderr=subprocess.PIPE,
         text=True,
     )

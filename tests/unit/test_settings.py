@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +10,11 @@ from pydantic import SecretStr, ValidationError
 
 from services.actuator.settings import ActuatorSettings
 from services.collector.settings import CollectorSettings
+from tests.support.programs import ended
 from tidegate.events.invalid import in_words
 from tidegate.runtime.settings import SYSTEM_CA, KafkaConnection
 
 ROOT = Path(__file__).resolve().parents[2]
-SECRETS = {"TIDEGATE_REDIS_PASSWORD": "hunter2", "TIDEGATE_SASL_PASSWORD": "hunter2"}
 
 
 @pytest.mark.parametrize(
@@ -31,15 +28,26 @@ SECRETS = {"TIDEGATE_REDIS_PASSWORD": "hunter2", "TIDEGATE_SASL_PASSWORD": "hunt
 )
 def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]) -> None:
     """With a misspelt variable and a password, the exit code is 2 and one line names only the variable."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    environment = {**inherited, **SECRETS, "PYTHONPATH": str(ROOT), "TIDEGATE_LOG_LEVLE": "DEBUG"}
-    ended = subprocess.run(
-        [sys.executable, *program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == 2
-    assert "TIDEGATE_LOG_LEVLE" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
-    assert "hunter2" not in ended.stderr
+    end = ended(*program, redis_password="hunter2", sasl_password="hunter2", log_levle="DEBUG")
+    assert end.returncode == 2
+    assert "TIDEGATE_LOG_LEVLE" in end.stderr
+    assert len(end.stderr.splitlines()) == 1
+    assert "hunter2" not in end.stderr
+
+
+@pytest.mark.parametrize(
+    ("service", "setting", "told"),
+    [
+        ("collector", {"log_poll_seconds": "0"}, "log_poll_seconds: Input should be greater than 0"),
+        ("decider", {"stall_seconds": "-1"}, "stall_seconds"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(service: str, setting: dict[str, str], told: str) -> None:
+    """It ends the start before anything happens, without a traceback."""
+    end = ended("-m", f"services.{service}", **setting)
+    assert end.returncode == 2
+    assert told in end.stderr
+    assert "Traceback" not in end.stderr
 
 
 @pytest.mark.parametrize(
@@ -47,17 +55,12 @@ def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]
 )
 def test_a_setting_that_is_no_json_is_named(program: tuple[str, ...]) -> None:
     """Two of the settings are JSON: an error in one says where it is, without a traceback."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    broken = {"TIDEGATE_FILES": '{"hdfs": {"token": "hunter2"', "TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    environment = {**inherited, **broken, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        [sys.executable, *program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == 2
-    assert "files" in ended.stderr
-    assert "line 1 column" in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "hunter2" not in ended.stderr
+    end = ended(*program, files='{"hdfs": {"token": "hunter2"', bootstrap_servers="127.0.0.1:1")
+    assert end.returncode == 2
+    assert "files" in end.stderr
+    assert "line 1 column" in end.stderr
+    assert "Traceback" not in end.stderr
+    assert "hunter2" not in end.stderr
 
 
 def test_no_error_of_settings_shows_what_was_given() -> None:
