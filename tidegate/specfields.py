@@ -23,6 +23,21 @@ _FORMS = frozenset({"constrained-str", "str", "bool", "int", "float"})
 """What pydantic calls the forms of a field that has several."""
 
 
+_NAME = "must be 1 to 63 of a-z 0-9 . _ -, with a letter or digit at both ends and no two dots in a row"
+_URL = "must be like http://HOST:PORT"
+_IN_WORDS = {
+    "job_id": _NAME,
+    "pipeline_id": _NAME,
+    "pool_id": _NAME,
+    "kafka_cluster": _NAME,
+    "master": "must be like spark://HOST:7077, k8s://https://HOST:443 or local[2], or be yarn",
+    "rest_url": _URL,
+    "master_ui_url": _URL,
+    "currency": "must be three capital letters, such as EUR",
+}
+"""What a text must be that does not match the pattern of a field."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpecProblem:
     """What is wrong with a spec, and where."""
@@ -39,7 +54,7 @@ def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProbl
         spec = JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         return None, [
-            SpecProblem(loc, _message(kind, loc, text, value)) for kind, loc, text, value in field_errors(error, fields)
+            SpecProblem(loc, in_field(kind, loc, text, value)) for kind, loc, text, value in field_errors(error, fields)
         ]
     except (TypeError, ValueError) as error:  # YAML allows more than JSON, such as .nan or binary values
         return None, [SpecProblem((), f"not a JSON value: {error}")]
@@ -90,7 +105,8 @@ def _too_little_memory(spec: JobSpec) -> Iterator[str]:
             )
 
 
-def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
+def in_field(kind: str, loc: tuple[int | str, ...], message: str, value: object) -> str:
+    """Return one of `field_errors` as a text: field, what is wrong, and the value."""
     field = ".".join(map(str, loc)) or "(the whole spec)"
     if kind == "missing":
         return f"{field}: this field is required"
@@ -99,6 +115,10 @@ def _message(kind: str, loc: tuple[int | str, ...], message: str, value: object)
         return f"{field}: unknown field" + (f"; did you mean {near[0]!r}?" if near else "")
     if kind == "too_short":  # of every list that may not be empty
         return f"{field}: needs at least one entry"
+    if kind == "string_pattern_mismatch" and loc:
+        message = _IN_WORDS.get(str(loc[-1]), message)
+    if kind == "tuple_type":
+        message = f"must be a list, such as [{value if isinstance(value, str) else 'a, b'}]"
     if kind == "value_error":
         return f"{field}: {message}"
     return f"{field}: {message}, found {value!r:.120}"

@@ -174,15 +174,23 @@ def test_no_text_is_more_than_a_problem(text: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (GOOD.replace("job_id: rates", "job_id: Rates!"), ["job.yaml:1: job_id: String should match pattern"]),
+        (GOOD.replace("job_id: rates", "job_id: Rates!"), ["job.yaml:1: job_id: must be 1 to 63 of a-z 0-9 . _ -"]),
         (GOOD.replace("  script", "  args: [5]\n  script"), ["job.yaml:4: application.args.0: Input should be"]),
         (
             GOOD.replace("  script", "  rescale: [inplace]\n  script"),
             ["job.yaml:4: application.rescale.0: Input should"],
         ),
-        (GOOD.replace("  script", "  master: mesos://a\n  script"), ["job.yaml:4: application.master: String should"]),
+        (
+            GOOD.replace("  script", "  master: mesos://a\n  script"),
+            ["job.yaml:4: application.master: must be like spark://"],
+        ),
         (GOOD + "  policy_options: {scale_up: .nan}\n", ["job.yaml:13: scaling.policy_options.scale_up: Input should"]),
         (GOOD + "str: 1\n", ["job.yaml:13: str: unknown field"]),
+        (GOOD.replace("sources: [in]", "sources: in"), ["job.yaml:2: sources: must be a list, such as [in]"]),
+        (
+            GOOD.replace("job_id: rates", "job_id: Rates!\nsourcs: 1\ninterval_seconds: soon"),
+            ["job.yaml:1: job_id", "job.yaml:2: sourcs: unknown field", "job.yaml:3: interval_seconds"],
+        ),
     ],
 )
 def test_one_bad_value_is_one_problem(text: str, said: list[str]) -> None:

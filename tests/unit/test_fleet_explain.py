@@ -12,6 +12,7 @@ from tests.support.engine import step
 from tests.support.events import START, job, observed, result, snapshot, steady
 from tests.unit.test_engine_zero import asleep
 from tidegate.engine.state import JobState
+from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Emission, EmissionStep, Evidence, Neighbour, RedisView, Status
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import Phase
@@ -236,6 +237,15 @@ def test_a_failed_last_command_is_shown() -> None:
     assert "rescale rejected  Another driver runs.  [FOREIGN_DRIVER]" in text
     assert "Later." not in text
     assert "Last command" not in "\n".join(explain(decision, [done]))
+
+
+def test_a_failed_command_is_old_news_while_the_next_one_is_under_way() -> None:
+    """After a takeover, `why` does not say that the last command was rejected while the job starts."""
+    decision = decide_all(job(), steady(12, rate=3000, capacity=1000))[-1]
+    rejected = result("a", Phase.REJECTED, 9, code="FOREIGN_DRIVER", sentence="Another driver runs.")
+    starts = result("b", Phase.STARTING, 10, kind=CommandKind.START)
+    assert "Last command" in "\n".join(explain(decision, [rejected]))
+    assert "Last command" not in "\n".join(explain(decision, [rejected, starts]))
 
 
 def test_decisions_that_say_the_same_form_one_span() -> None:

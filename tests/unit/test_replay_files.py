@@ -22,6 +22,7 @@ from tidegate.replay.files import (
     TopicFile,
     damaged,
     from_line,
+    in_words,
     read,
     read_manifest,
     to_line,
@@ -175,3 +176,15 @@ def test_a_second_recording_into_the_same_folder_is_refused(tmp_path: Path) -> N
     assert damaged(tmp_path / "noon", made) == []
     with pytest.raises(CannotRecord, match="already exists"):
         record.write_recording(tmp_path / "noon", [], described)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("key must be a string at line 1 column 2"), "no record: key must be a string at line 1 column 2"),
+        (KeyError("offset"), "no record: it has no 'offset'"),
+    ],
+)
+def test_a_bad_line_is_told_in_words(error: Exception, said: str) -> None:
+    """What is wrong with a line of a file is said as such, not as an exception of Python."""
+    assert in_words(error) == said

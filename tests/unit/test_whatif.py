@@ -339,6 +339,7 @@ def test_the_command_prints_tables_and_writes_a_page(tmp_path: Path) -> None:
     [
         (["--policy", "magic"], "unknown policy 'magic'"),
         (["--set", "scaling.policy_options.magic=1"], "magic"),
+        (["--set", "scaling.policy_optoins.x=1"], "unknown field; did you mean 'policy_options'?"),
         (["--engine", "nowhere"], "neither a wheel"),
         (["other"], "does not hold job 'other'"),
     ],

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
             if data is None:  # a document that is empty, such as that after a last ---
                 continue
             spec, found = _spec(data, node)
-            problems += [f"{name}:{line}: {problem}" for line, problem in found]
+            problems += [f"{name}:{line}: {problem}" for line, problem in sorted(found, key=itemgetter(0))]
             if spec is not None:
                 specs.append(spec)
     except yaml.MarkedYAMLError as error:

@@ -252,10 +252,10 @@ def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
 
 
 def _last_failure(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
-    """Return how the last command before this decision ended, unless it succeeded."""
-    ends = [r for r in results if r.phase.terminal and r.at <= decision.decided_at and r.job_id == decision.job_id]
-    last = max(ends, key=lambda r: r.at, default=None)
-    if last is None or last.phase is Phase.VERIFIED:
+    """Return how the last command before this decision ended, unless it succeeded or is still under way."""
+    before = [r for r in results if r.at <= decision.decided_at and r.job_id == decision.job_id]
+    last = max(before, key=lambda r: (r.at, r.phase.terminal), default=None)
+    if last is None or not last.phase.terminal or last.phase is Phase.VERIFIED:
         return []
     ended = f"{last.kind.value} {last.phase.value}"
     return ["", f"Last command, ended {clock(last.at)} UTC:", f"  {ended}  {last.sentence}  [{last.code}]"]

@@ -37,6 +37,11 @@ LINE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a line that is no record makes its readers raise."""
 
 
+def in_words(error: Exception) -> str:
+    """Return what is wrong with a line, by one of `LINE_ERRORS`."""
+    return f"no record: it has no {error}" if isinstance(error, KeyError) else f"no record: {error!s:.300}"
+
+
 class BadRecording(ValueError):
     """A recording is unusable; the text names the file, the line and what is wrong."""
 
@@ -165,7 +170,7 @@ def placed(directory: Path, topic: str) -> Iterator[tuple[int, KafkaRecord]]:
                 try:
                     record = from_line(line)
                 except LINE_ERRORS as error:
-                    raise BadRecording(f"{path}, line {number}: {error!r:.300}") from None
+                    raise BadRecording(f"{path}, line {number}: {in_words(error)}") from None
                 yield place, record
                 place += len(line)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:

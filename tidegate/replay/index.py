@@ -18,7 +18,15 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 from pydantic_core import from_json
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
-from tidegate.replay.files import LINE_ERRORS, BadRecording, RecordingManifest, is_compressed, opened, part_of
+from tidegate.replay.files import (
+    LINE_ERRORS,
+    BadRecording,
+    RecordingManifest,
+    in_words,
+    is_compressed,
+    opened,
+    part_of,
+)
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -170,4 +178,4 @@ def _bad_line(path: Path, position: int, error: Exception) -> BadRecording:
     with opened(path) as file:
         while file.tell() < position and file.readline():
             number += 1
-    return BadRecording(f"{path}, line {number}: {error!r:.300}")
+    return BadRecording(f"{path}, line {number}: {in_words(error)}")

@@ -13,7 +13,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
-from tidegate.specfields import field_errors
+from tidegate.specfields import field_errors, in_field
 from tidegate.whatif.recorded import CannotTry
 
 Vary = Callable[[JobSpec], JobSpec]
@@ -38,8 +38,7 @@ def varied(
     try:
         return JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        _, loc, text, found = field_errors(error, fields)[0]
-        raise CannotTry(f"{'.'.join(map(str, loc))}: {text}, found {found!r:.80}") from None
+        raise CannotTry(in_field(*field_errors(error, fields)[0])) from None
 
 
 def _put(fields: dict[str, Any], path: str, value: Scalar) -> None:
