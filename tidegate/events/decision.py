@@ -258,7 +258,8 @@ class Decision(Wire):
     status: Status
     """Where the job stands; docs/policies/reasons.md explains each."""
     current_parallelism: Count
-    """Slots of the running job; 0 when it does not run."""
+    """Slots of the running job; 0 when it does not run, and also when they are not known: then the first reason is
+    `JOB_STATE_UNKNOWN` or `SIZE_UNKNOWN`."""
     proposed_parallelism: Count
     """What the policy asked for."""
     final_parallelism: Count

@@ -398,7 +398,8 @@ class JobSpec(Wire):
     """One job under Tidegate, versioned: the highest version on `tidegate.jobs` holds."""
 
     job_id: Identifier
-    """The job's name, and that of its Spark application."""
+    """The job's name: 1 to 63 of `a-z 0-9 . _ -`. Tidegate starts its application under this name. One that it did not
+    start is known by this name too, or by the Spark setting `spark.tidegate.job_id`."""
     pipeline_id: Identifier = Field(default_factory=lambda fields: fields["job_id"])
     """Jobs that feed each other share it, and are planned as one. When absent, the job's name. It is the Kafka key of
     the job's events."""
