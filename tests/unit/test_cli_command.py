@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,17 @@ def test_every_help_has_an_example_and_the_exit_codes(words: list[str]) -> None:
     example = ran.stdout.partition("Example:")[2]
     assert "tidegate " + " ".join(words) in " ".join(example.split())
     assert "Exit codes:" in ran.stdout
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in GROUPS if name)])
+def test_a_list_of_commands_cuts_no_sentence(words: list[str]) -> None:
+    """In a terminal of 80 columns, what a command does is said to the end."""
+    ran = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"})
+    known = {*COMMANDS, *GROUPS, *(name for names in GROUPS.values() for name in names)}
+    listed = ran.stdout.partition("Commands:")[2].splitlines()
+    commands = [line for line in listed if re.match(r"  [a-z]", line) and line.split()[0] in known]
+    assert len(commands) >= 3
+    assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
 
 
 def test_it_is_a_module_too() -> None:

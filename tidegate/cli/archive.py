@@ -23,7 +23,7 @@ from tidegate.replay import export as exporting
 from tidegate.terminal import clock, figure, stderr, stdout, table
 
 app = typer.Typer(
-    help="Archive the topics as Parquet, by day: every record once, with its bytes.",
+    help="Archive the topics as Parquet, every record once.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -140,7 +140,7 @@ def expire(
 
 
 def show(folder: Folder) -> None:
-    """Show what an archive holds, by topic, and which offsets are missing.
+    """Show what an archive holds and which offsets are missing.
 
     Example:  tidegate archive show /data/tidegate-archive
     """
@@ -170,9 +170,10 @@ def export(
     compress: Annotated[bool, typer.Option("--gzip", help="Compress the files.")] = False,
     master: Master = LOCAL,
 ) -> None:
-    """Write an archive, or some of its days, as a recording with the same bytes.
+    """Write an archive, or some of its days, as a recording.
 
-    `tidegate replay recompute` and `tidegate replay publish` read it. All specs are exported, whatever the first day.
+    The recording has the same bytes; `tidegate replay recompute` and `tidegate replay publish` read it. All specs are
+    exported, whatever the first day.
 
     Example:  tidegate archive export /data/tidegate-archive noon --first-day 2026-03-01 --last-day 2026-03-02
               tidegate replay recompute --from noon

@@ -92,8 +92,9 @@ def backtest_command(
     trigger: Trigger = 5.0,
     partitions: Partitions = 16,
 ) -> None:
-    """Show what Tidegate would have done for jobs that it never managed.
+    """Show what Tidegate would have done, by event logs.
 
+    For jobs that it never managed.
     Reads the event logs that plain spark-submit writes (`spark.eventLog.enabled`), and needs neither Kafka nor a
     cluster: arrivals, commits and slots are in them. It fits a simulated job (the twin, docs/twin.md) to the first part
     of each application's past, says by how much the twin is off on the last part, and runs Tidegate's engine on the

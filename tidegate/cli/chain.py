@@ -20,7 +20,7 @@ from tidegate.cli.spark import LOCAL, Master, session
 from tidegate.terminal import figure, stdout, styled, table
 
 app = typer.Typer(
-    help="Sign what is archived, and verify that nothing was changed since.",
+    help="Sign what is archived, and verify it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

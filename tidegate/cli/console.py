@@ -22,8 +22,9 @@ def console(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Show all jobs in a browser, live: timelines, decisions with their reasons, pools, what-if.
+    """Show all jobs in a browser, live.
 
+    It has timelines, decisions with their reasons, pools, and what-if.
     Prints the address, and a token for pausing, resuming and scaling jobs. To give operators tokens of their own, set
     TIDEGATE_CONSOLE_OPERATORS to JSON such as {"ada": "at-least-16-characters"}. Their names are recorded with what
     they do.

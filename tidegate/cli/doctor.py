@@ -76,7 +76,7 @@ def doctor(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Check everything Tidegate needs, on this machine and at the broker.
+    """Check what Tidegate needs, here and at the broker.
 
     The exit code is 1 if a check fails.
 

@@ -21,7 +21,7 @@ from tidegate.replay.report import render
 from tidegate.terminal import figure, stdout, table
 
 app = typer.Typer(
-    help="Record topics, publish recordings again, go through them, recompute decisions.",
+    help="Record topics, go through recordings, publish them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -116,9 +116,9 @@ def resume(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Resume scaling of a paused job, or retry one that Tidegate gave up on.
+    """Resume scaling of a paused job, or retry a failed one.
 
-    Sets the mode to active, or with --advise to advise.
+    A failed one is a job that Tidegate gave up on. Sets the mode to active, or with --advise to advise.
 
     Example:  tidegate resume rates
     """

@@ -66,9 +66,9 @@ def down(
     work_dir: StackDir = None,
     purge: Annotated[bool, typer.Option("--purge", help="Delete its data and logs as well.")] = False,
 ) -> None:
-    """Stop what `tidegate up` started, with all drivers and executors.
+    """Stop what `tidegate up` started.
 
-    Data and logs are kept unless --purge is given.
+    That includes all drivers and executors. Data and logs are kept unless --purge is given.
 
     Example:  tidegate down --purge
     """

@@ -67,12 +67,15 @@ def what_if(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Show what another policy, other options or another engine would have done.
+    """Show what another policy or engine would have done.
 
-    Every recorded decision is made again. While the changes of size stay the same, the recorded snapshots are the
-    truth. After the first different change, the job is simulated by the twin (docs/twin.md), which is fitted to the
-    recording; the output says how far to trust it. Reads a recording or an archive with --from, or the last hour of the
-    topics.
+    Every recorded decision is made again with another policy, other options or another engine. While the changes of
+    size stay the same, the recorded snapshots are the truth. After the first different change, the job is simulated by
+    the twin (docs/twin.md), which is fitted to the recording; the output says how far to trust it. Reads a recording or
+    an archive with --from, or the last hour of the topics.
+
+    In mode advise no size changes. To see what would have happened with a job that is only observed, add
+    `--set scaling.mode=active`.
 
     Example:  tidegate what-if rates --policy hpa --since 6h
               tidegate what-if --from noon --set scaling.policy_options.late_price=4 --html what-if.html

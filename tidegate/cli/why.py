@@ -134,8 +134,9 @@ def jobs(
     bootstrap_servers: Bootstrap = None,
     topic_prefix: Prefix = None,
 ) -> None:
-    """Show jobs and their last decisions: all, or those that fit a name and a status.
+    """Show jobs and their last decisions.
 
+    All jobs, or those that fit a name and a status.
     The column `delay` is the age of the oldest record that is not committed, with `>` if it is at least that old. The
     column `why` explains the last decision.
     docs/policies/reasons.md explains the statuses.
