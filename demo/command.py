@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import webbrowser
 from enum import StrEnum
@@ -170,9 +171,12 @@ def _print_exploring(outcome: RunOutcome) -> None:
         f"  tidegate jobs{where}",
         f"  tidegate why rates{where} --since 10m",
         f"  tidegate tail decisions -f{where}",
+        f"  tidegate console{where}      # the same in a browser",
         f"  tidegate scale rates 4 --reason 'trying it out' --wait{where}",
         f"  echo 1080 > {quote(str(environment.rate_file))}      # set the load, in records/s",
         f"Stop everything with: tidegate down --work-dir {quote(str(environment.info.work_dir))}",
         *([] if pods is None else [f"and the job's pods with: kubectl delete namespace {pods.namespace}"]),
     ]
+    if shutil.which("tidegate") is None:
+        lines.insert(1, "The command `tidegate` is in .venv/bin: run `source .venv/bin/activate` first.")
     stdout().print("\n".join(lines))

@@ -62,12 +62,15 @@ def draw(timeline: Timeline, phases: Sequence[PhaseResult], objective_seconds: f
 
 def _ordered(axes: Any, timeline: Timeline, zero: float) -> None:
     """Mark each command with its sizes."""
+    label: str | None = "ordered"
     for decision in timeline.decisions:
         command = decision.command
         if command is None:
             continue
         x, y = command.issued_at.timestamp() - zero, command.to_parallelism
-        axes.plot([x], [y], marker="v" if y < command.from_parallelism else "^", color=IN, linestyle="none")
+        marker = "v" if y < command.from_parallelism else "^"
+        axes.plot([x], [y], marker=marker, color=IN, linestyle="none", label=label)
+        label = None  # once in the legend
         axes.annotate(f" {command.from_parallelism} -> {y}", (x, y), fontsize=8, va="bottom")
 
 

@@ -131,6 +131,21 @@ def test_a_silent_job_is_never_shown_as_fine(topics: SimulatedTopics) -> None:
     assert "the figures below are old" not in client(topics).get("/jobs/rates").text
 
 
+def test_no_job_is_called_silent_while_the_topics_are_still_read(topics: SimulatedTopics) -> None:
+    """In its first seconds, a console has no decision yet: nobody is sent to check the services because of that."""
+    of = settings()
+    topics.fleet.take_spec(spec(7))
+    app = build(of, topics, Access(of), "a key", lambda: NOW + timedelta(minutes=5))
+    early = TestClient(app, base_url="http://127.0.0.1:8090")
+    asked = ("/jobs/rates", "/jobs/job-0007")
+    assert all('id="silent"' in early.get(page).text for page in asked)
+    topics.state = "loading"
+    for page in asked:
+        text = early.get(page).text
+        assert "Reading the last hours" in text
+        assert 'id="silent"' not in text
+
+
 def test_the_page_of_a_job_has_its_last_hours(topics: SimulatedTopics) -> None:
     """They are read when it is opened: those of all jobs would take minutes."""
     browser = client(topics)

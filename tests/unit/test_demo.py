@@ -334,7 +334,7 @@ def test_the_report_is_one_self_contained_file(tmp_path: Path) -> None:
     assert "src=" not in html
     svg = ET.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])  # noqa: S314  (our own)
     words = {text.strip() for element in svg.iter() for text in [element.text or ""]}
-    assert {"records/s", "slots", "objective 15 s", "restart"} <= words
+    assert {"records/s", "slots", "objective 15 s", "restart", "ordered"} <= words
     assert "2 -&gt; 8" in html
 
 

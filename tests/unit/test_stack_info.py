@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from tidegate.cli.stack import next_steps
 from tidegate.stack.component import Component
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import Ports, StackInfo, info_path, locked
@@ -52,6 +53,16 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     info.save()
     assert StackInfo.load(tmp_path) == info
     assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
+
+
+def test_the_next_steps_start_the_services_of_a_stack(tmp_path: Path) -> None:
+    """Somebody who has just started it pastes lines, and looks up no address; the password is not printed."""
+    text = next_steps(sample(tmp_path))
+    lines = [line for line in text.splitlines() if "python -m services." in line]
+    assert [line.rpartition(".")[2] for line in lines] == ["collector", "decider", "actuator"]
+    assert all("TIDEGATE_BOOTSTRAP_SERVERS=127.0.0.1:1 " in line for line in lines)
+    password = f'TIDEGATE_REDIS_PASSWORD="$(cat {tmp_path}/redis/password)"'
+    assert [password in line and "TIDEGATE_REDIS_URL=redis://127.0.0.1:5/0" in line for line in lines] == [0, 1, 1]
 
 
 def test_the_password_is_only_in_its_file(tmp_path: Path) -> None:

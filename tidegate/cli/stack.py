@@ -37,15 +37,28 @@ def up(
     Example:  tidegate up && tidegate doctor
     """
     folder = work_dir or DEFAULT_WORK_DIR
-    console = stderr()
-    info = start_stack(folder, worker_slots=slots, worker_memory=memory, on_progress=console.print)
+    progress = stderr()
+    info = start_stack(folder, worker_slots=slots, worker_memory=memory, on_progress=progress.print)
     created = ensure_topics(ClientSettings(bootstrap_servers=info.bootstrap_servers), partitions=partitions)
-    console.print(f"created {len(created)} topics" if created else "the topics already exist")
+    progress.print(f"created {len(created)} topics" if created else "the topics already exist")
     show_stack(info)
     again = "" if work_dir is None else f" --work-dir {quote(str(folder))}"
-    stdout().print(
-        f"\nNext: run `tidegate doctor`, start Tidegate's services, run `tidegate apply job.yaml`.\n"
-        f"Stop with: tidegate down{again}"
+    console = stdout()
+    for line in ("", *next_steps(info).splitlines(), f"Stop with: tidegate down{again}"):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def next_steps(info: StackInfo) -> str:
+    """Return how to use a stack that has just started, as lines to paste."""
+    redis = f'TIDEGATE_REDIS_URL={info.redis_url} TIDEGATE_REDIS_PASSWORD="$(cat {quote(str(info.redis_password_file))})" '
+    starts = "\n".join(
+        f"  TIDEGATE_BOOTSTRAP_SERVERS={info.bootstrap_servers} {needs}python -m services.{service}"
+        for service, needs in (("collector", ""), ("decider", redis), ("actuator", redis))
+    )
+    return (
+        "Next: `tidegate doctor`. Tidegate's services run from a checkout, each in a shell of its own:\n"
+        f"{starts}\n"
+        "Then `tidegate apply job.yaml`, with the addresses above in the job file."
     )
 
 
