@@ -50,7 +50,8 @@ def up(
 
 def next_steps(info: StackInfo) -> str:
     """Return how to use a stack that has just started, as lines to paste."""
-    redis = f'TIDEGATE_REDIS_URL={info.redis_url} TIDEGATE_REDIS_PASSWORD="$(cat {quote(str(info.redis_password_file))})" '
+    password = quote(str(info.redis_password_file))
+    redis = f'TIDEGATE_REDIS_URL={info.redis_url} TIDEGATE_REDIS_PASSWORD="$(cat {password})" '
     starts = "\n".join(
         f"  TIDEGATE_BOOTSTRAP_SERVERS={info.bootstrap_servers} {needs}python -m services.{service}"
         for service, needs in (("collector", ""), ("decider", redis), ("actuator", redis))
