@@ -144,7 +144,7 @@ def _query_id(path: Place) -> str | None:
         raise CheckpointError(f"{file}: expected a JSON object with `id`, found no text: {error}") from None
     try:
         return str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{file}: expected a JSON object with `id`, found {len(text)} other characters") from None
 
 

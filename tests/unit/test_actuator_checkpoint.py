@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.actuator.backends import Submission
-from services.actuator.checkpoint import committed_since, holds, read_checkpoints, read_mark
+from services.actuator.checkpoint import CheckpointError, committed_since, holds, read_checkpoints, read_mark
 from tests.support.events import job, with_application
 from tidegate.events.result import CheckpointMark, QueryCommit
 from tidegate.launcher.control.files import Token
@@ -23,6 +23,14 @@ def _commits(folder: Path, *times: float) -> None:
         for name in ("offsets", "commits"):
             (folder / name / str(batch)).write_text("v1")
             os.utime(folder / name / str(batch), (at, at))
+
+
+def test_metadata_that_is_nested_too_deeply_is_no_metadata(tmp_path: Path) -> None:
+    """What is wrong is said as of any other text that is no metadata."""
+    _commits(tmp_path, 1.0)
+    (tmp_path / "metadata").write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match="expected a JSON object with `id`, found 100000 other characters"):
+        read_mark(str(tmp_path))
 
 
 def test_checkpoints_at_the_location_and_below_are_found(tmp_path: Path) -> None:

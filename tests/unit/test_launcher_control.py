@@ -55,6 +55,7 @@ def test_a_job_id_cannot_leave_its_directory(tmp_path: Path, job_id: str) -> Non
     ("text", "said"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "JSON object"),
         ('{"epoch": -1, "run": 1}', "epoch must be a number of at least 0, found -1"),
         ('{"epoch": true, "run": 1}', "epoch must be a number"),

@@ -57,7 +57,7 @@ class JsonFiles:
             return None
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ControlError(f"{self._place_of(name)}: not JSON: {error}") from None
         if not isinstance(data, dict):
             raise ControlError(f"{self._place_of(name)}: expected a JSON object, found a {type(data).__name__}")
