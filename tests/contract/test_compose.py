@@ -27,6 +27,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from redis.exceptions import NoPermissionError
 
+from tests.support.programs import captured
 from tests.support.provider import StackProvider
 from tidegate.events.envelope import decode
 from tidegate.events.job import JobSpec
@@ -465,15 +466,9 @@ def environment_of(service: str, app: Path) -> dict[str, str]:
 def test_a_service_needs_only_what_its_image_has(service: str, library: Path, tmp_path: Path) -> None:
     """Every module of the image imports, from the image's own tree, with no package that the service's lock lacks."""
     app = image_of(service, library, tmp_path)
-    ran = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALL, *MODULES.get(service, ("tidegate", f"services.{service}"))],
-        cwd=app,
-        env=environment_of(service, app),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    modules = MODULES.get(service, ("tidegate", f"services.{service}"))
+    environment = environment_of(service, app)
+    ran = captured(sys.executable, "-c", IMPORT_ALL, *modules, cwd=app, env=environment, timeout=100)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, str] = json.loads(ran.stdout)
     assert {f"services.{service}.app", "tidegate.console.app"} & found.keys()
@@ -493,15 +488,7 @@ def test_the_image_knows_every_policy(library: Path, tmp_path: Path) -> None:
     """In the decider's image the published policies are found by the entry points of the image's own metadata."""
     app = image_of("decider", library, tmp_path)
     environment = environment_of("decider", app)
-    asked = subprocess.run(
-        [sys.executable, "-c", KNOWN_POLICIES],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    asked = captured(sys.executable, "-c", KNOWN_POLICIES, cwd=tmp_path, env=environment)
     assert asked.returncode == 0, asked.stderr
     place, policies = json.loads(asked.stdout)
     assert Path(place) == app.resolve()
@@ -553,14 +540,12 @@ def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: P
         "TIDEGATE_TOPIC_PREFIX": prefix,
         "TIDEGATE_HEALTH_PORT": str(port),
     }
-    created = subprocess.run(
-        [sys.executable, DEPLOY / "kafka" / "create_topics.py"],
+    created = captured(
+        sys.executable,
+        DEPLOY / "kafka" / "create_topics.py",
         cwd=app,
         env={**environment, "PARTITIONS": "2"},
-        capture_output=True,
-        text=True,
         timeout=100,
-        check=False,
     )
     assert created.returncode == 0, created.stderr
     assert created.stderr.rpartition("created")[2].count(prefix) == len(TOPICS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import captured
 from tidegate.client import commands, results
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
@@ -128,6 +128,6 @@ def _first_growth(bootstrap_servers: str, deadline: float) -> int:
 
 
 def _output(command: list[str], timeout: float = 120, environment: dict[str, str] | None = None) -> str:
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    ran = captured(*command, env=environment, timeout=timeout)
     assert ran.returncode == 0, f"{' '.join(command)}\n{ran.stdout[-3000:]}\n{ran.stderr[-3000:]}"
     return ran.stdout

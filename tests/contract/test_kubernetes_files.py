@@ -24,6 +24,7 @@ from services.operator.resource import streaming_job
 from services.operator.settings import OperatorSettings
 from tests.support.events import START
 from tests.support.fake_streaming_jobs import FakeStreamingJobs
+from tests.support.programs import captured
 from tests.support.reach import MAY, PLACES, parties, reached, templates
 from tidegate.console.settings import ConsoleSettings
 from tidegate.runtime.settings import ServiceSettings
@@ -112,9 +113,7 @@ def test_a_signal_ends_the_building_of_images(tmp_path: Path) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
-    ended = subprocess.run(
-        [ROOT / "load-images.sh", "echo"], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = captured(ROOT / "load-images.sh", "echo", env=environment)
     assert ended.returncode != 0
     assert (ended.stdout.count("building"), ended.stderr) == (1, "")
     assert list(temporary.iterdir()) == []

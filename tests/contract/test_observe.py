@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.contract.test_docs import sections
+from tests.support.programs import captured
 from tidegate.runtime.metrics import TABLE
 from tools import observe
 from tools.alerts import ALERTS, RUNBOOK, Alert
@@ -87,7 +87,7 @@ def test_prometheus_accepts_its_files() -> None:
 def promtool(*arguments: str) -> None:
     """Run Prometheus' own checker; fail with what it finds."""
     program = shutil.which("promtool") or "promtool"
-    ran = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    ran = captured(program, *arguments)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.support.fleets import simulated_events
+from tests.support.programs import captured
 from tidegate.client import ClientSettings, current_specs
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec, Mode
@@ -120,7 +121,7 @@ def test_the_console_shows_the_topics_and_writes_to_them(
     assert wait_until(lambda: "repairs" in get(f"{console}/jobs/rates"), 20)
 
     taken = [sys.executable, "-m", "tidegate", "console", "--port", console.rpartition(":")[2], *where(filled)]
-    second = subprocess.run(taken, capture_output=True, text=True, timeout=60, check=False)
+    second = captured(*taken)
     assert (second.returncode, "cannot listen on 127.0.0.1" in second.stderr) == (2, True), second.stderr
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import job, observed, snapshot, steady
+from tests.support.programs import captured
 from tidegate.client import ClientSettings
 from tidegate.engine.state import JobState
 from tidegate.events.envelope import value_of
@@ -40,15 +41,8 @@ class Program:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a script of the environment from the program's folder, which is first on the import path."""
-        return subprocess.run(
-            [str(self.scripts / command[0]), *command[1:]],
-            cwd=self.folder,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder), "PYTHONPATH": str(self.folder)},
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), "PYTHONPATH": str(self.folder)}
+        return captured(self.scripts / command[0], *command[1:], cwd=self.folder, env=environment, timeout=90)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +73,7 @@ def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
 def pip(*arguments: str) -> None:
     """Run pip; fail with what it wrote."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    ran = captured(*command, timeout=90)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 import uuid
@@ -19,6 +18,7 @@ from typing import Any
 from testcontainers.core.container import DockerContainer
 from typing_extensions import override
 
+from tests.support.programs import captured
 from tests.support.provider import WORKER_MEMORY, WORKER_SLOTS, Controllable
 from tidegate.stack.component import Component
 from tidegate.stack.errors import StackError
@@ -40,7 +40,7 @@ def why_no_docker() -> str | None:
     """Return why containers cannot be used here, or None if they can."""
     # In its own process: the client leaks a socket when nobody answers, and pytest would blame a test for that.
     command = [sys.executable, "-c", "import docker; docker.from_env(timeout=5).ping()"]
-    asked = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    asked = captured(*command)
     if asked.returncode == 0:
         return None
     return f"no Docker daemon answers: {asked.stderr.strip().splitlines()[-1]}"
@@ -51,7 +51,7 @@ def why_no_compose() -> str | None:
     docker = shutil.which("docker")
     if docker is None:
         return "there is no docker command on this machine"
-    asked = subprocess.run([docker, "compose", "version"], check=False, capture_output=True, text=True, timeout=60)
+    asked = captured(docker, "compose", "version")
     return why_no_docker() if asked.returncode == 0 else "the docker command has no Compose plugin"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from pathlib import Path
 
+from tests.support.programs import captured
 from tidegate.stack.jars import spark_home
 from tidegate.stack.java import find_java
 
@@ -20,7 +20,7 @@ def make_jar(folder: Path) -> Path:
     class_path = str(spark_home() / "jars" / "*")
     scalac = [str(find_java().executable), "-XX:TieredStopAtLevel=1", "-cp", class_path, "scala.tools.nsc.Main"]
     command = [*scalac, "-usejavacp", "-d", str(classes), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = captured(*command, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(jar, "w") as file:
         for path in sorted(classes.rglob("*.class")):

@@ -24,6 +24,7 @@ from demo.command import _print_exploring
 from tests.support.events import job
 from tests.support.fleets import decision
 from tests.support.history import write_history
+from tests.support.programs import captured
 from tests.support.sample_events import sample_events
 from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
@@ -67,9 +68,7 @@ def test_a_list_of_commands_cuts_no_sentence(words: list[str]) -> None:
 
 def test_it_is_a_module_too() -> None:
     """`python -m tidegate` is the same command."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "tidegate", "version"], capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = captured(sys.executable, "-m", "tidegate", "version")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == CliRunner().invoke(app, ["version"]).stdout
 
@@ -77,7 +76,7 @@ def test_it_is_a_module_too() -> None:
 def test_without_its_packages_the_command_says_what_to_install() -> None:
     """`pip install tidegate`, for the Python client alone, puts the command on the path too."""
     program = "import sys; sys.modules['typer'] = None; from tidegate.cli import main"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ran = captured(sys.executable, "-c", program)
     assert ran.returncode == 2
     assert ran.stderr == "tidegate: the package typer is not installed: pip install 'tidegate[cli]'\n"
 
@@ -403,14 +402,8 @@ def test_a_time_with_a_recording_is_refused(command: str) -> None:
 def test_output_in_an_encoding_without_its_characters_is_escaped(tmp_path: Path) -> None:
     """A terminal or pipe that is not in UTF-8 gets an escape for an arrow, and the command goes on."""
     write_history(tmp_path / "rec")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tidegate", "replay", "step", "--from", str(tmp_path / "rec"), "--speed", "max"],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    step = ("replay", "step", "--from", str(tmp_path / "rec"), "--speed", "max")
+    ran = captured(sys.executable, "-m", "tidegate", *step, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "\\u2192" in ran.stdout
 

@@ -1,13 +1,13 @@
 """The rules that hold for all tests, shown on a small test file that a pytest of its own runs."""
 
 import re
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import captured
 from tests.support.quarantine import BadQuarantine, quarantined
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def run_pytest(folder: Path, *arguments: str) -> str:
     (folder / "test_sample.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:randomly", "-rA", *arguments]
     command += ["--rootdir", str(folder), "-c", "/dev/null", str(folder / "test_sample.py")]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = captured(*command, cwd=ROOT)
     return done.stdout + done.stderr
 
 
