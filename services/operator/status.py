@@ -78,6 +78,8 @@ def healthy(job: FleetJob | None, now: datetime) -> Condition:
     if trouble is Trouble.SILENT:
         text = f"The newest decision is of {moment(decision.decided_at)}; look whether collector and decider run."
         return Condition("Healthy", status=None, reason="DecisionsStopped", message=text)
+    if trouble is Trouble.UNMEASURED:
+        return Condition("Healthy", status=None, reason="StateUnknown", message=decision.sentence)
     return Condition(
         "Healthy", status=decision.status in KEEPS_UP, reason=camel(decision.status.value), message=decision.sentence
     )

@@ -66,6 +66,8 @@ class Trouble(StrEnum):
 
     SILENT = "silent"
     FAILED = "failed"
+    UNMEASURED = "unmeasured"
+    """Nobody knows whether it runs."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,8 @@ class FleetJob:
             return Trouble.FAILED
         if self.decision is None or now - self.decision.decided_at > self.silent_after:
             return Trouble.SILENT
+        if self.state is ClusterState.UNKNOWN and self.decision.status is Status.FINE and self.spec.running:
+            return Trouble.UNMEASURED
         return None
 
     @property

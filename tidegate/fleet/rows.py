@@ -33,6 +33,7 @@ BADGES: dict[Status | Trouble, Badge] = {
     Status.FAILED_STATE_LIMIT: Badge("failed: state too large", "✗", "bad"),
     Trouble.SILENT: Badge("silent", "?", "unknown"),
     Trouble.FAILED: Badge("failed", "✗", "bad"),
+    Trouble.UNMEASURED: Badge("state unknown", "?", "unknown"),
 }
 NOT_MEANT_TO_RUN = Badge("stopped", "-", "unknown")
 """Of a job whose spec says `running: false`."""
