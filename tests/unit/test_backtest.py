@@ -86,6 +86,14 @@ def test_the_twin_is_found_again(past: Past) -> None:
     assert fitted.model.restart.start_seconds == pytest.approx(22.0)
 
 
+def test_a_short_past_is_named(tmp_path: Path, past: Past) -> None:
+    """A month that is extrapolated from minutes is no forecast, however well the twin fits."""
+    write_log(tmp_path / "app-1", load(0.3), model())
+    short = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    assert any(remark.startswith("the logs cover only 18 min, ") for remark in fit(short).remarks)
+    assert not any("the logs cover only" in remark for remark in fit(past).remarks)
+
+
 def test_a_job_that_changed_is_not_trusted(tmp_path: Path) -> None:
     """If batches take much longer in the part kept back, the forecast says that it cannot be trusted."""
     write_log(tmp_path / "app-1", load(0.6), model())
@@ -503,7 +511,9 @@ def test_a_partition_that_is_new_in_the_last_batch_is_known(folder: Path) -> Non
     assert past_of("orders", [replace(run, batches=batches)]).commits[-1].offsets[-1] == 5.0
 
 
-@pytest.mark.parametrize(("objective", "told"), [(30.0, ["0", "30", "100", "200"]), (1.0, ["0", "5", "10", "20"])])
+@pytest.mark.parametrize(
+    ("objective", "told"), [(30.0, ["0", "15", "30", "45", "100"]), (1.0, ["0", "2.5", "5", "7.5", "10", "20"])]
+)
 def test_the_axis_of_delays_has_plain_numbers(objective: float, told: list[str]) -> None:
     """Seconds are read, not worked out from powers of ten."""
     panel = Figure().subplots()

@@ -27,6 +27,8 @@ from tidegate.twin.world import World
 
 TRUSTED_ERROR = 0.20
 """Up to this median error of the delay a forecast is trusted."""
+SHORT_SECONDS = 1800.0
+"""From a past that is shorter, nobody should conclude on a month."""
 LOOP_SECONDS = 1.0
 """From the end of an interval until the actuator carries out the decision on it."""
 COLD_TASKS = 8
@@ -233,6 +235,11 @@ def _doubts(past: Past, delay: Errors | None, batch: Errors | None) -> Iterator[
 def _remarks(past: Past, found: Calibration) -> Iterator[str]:
     batches = list(past.batches())
     yield from past.remarks
+    if past.seconds < SHORT_SECONDS:
+        yield (
+            f"the logs cover only {past.seconds / 60:.0f} min, so the figures of a month say little: let the job run "
+            "for some hours in which its load changes"
+        )
     sizes = sorted({size for _, size in past.slots.changes if size})
     if len(sizes) == 1:
         yield f"only one size was seen ({sizes[0]} slots): how fast others are follows from the spread over partitions"

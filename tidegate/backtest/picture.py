@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
 from tidegate.backtest.backtest import JobReport, Side
 from tidegate.backtest.delays import mean_delays
@@ -40,6 +40,7 @@ def compared(report: JobReport) -> str:
         ends = [(place + 0.5) * window / unit for place in range(len(delays))]
         panels[2].plot(ends, delays, color=color, linewidth=1.2, label=side.label)
     panels[1].set_ylabel("slots")
+    panels[1].yaxis.set_major_locator(MaxNLocator(integer=True))
     objective = report.spec.scaling.lag_objective_seconds
     panels[2].axhline(objective, color=OBJECTIVE, linewidth=0.9, linestyle="--", label="lag objective")
     panels[2].set_ylabel(f"delay, s (mean of {window:.0f} s)")
@@ -61,7 +62,8 @@ def scale_delays(panel: Axes, objective: float) -> None:
     threshold = max(10.0, 2 * objective)
     above = [digit * 10**zeros for zeros in range(1, 10) for digit in (1, 2, 5)]
     panel.set_yscale("symlog", linthresh=threshold)
-    panel.yaxis.set_major_locator(FixedLocator([0.0, threshold / 2, *(each for each in above if each >= threshold)]))
+    below = [part * threshold / 4 for part in range(4)]
+    panel.yaxis.set_major_locator(FixedLocator([*below, *(each for each in above if each >= threshold)]))
     panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,.12g}"))
 
 
