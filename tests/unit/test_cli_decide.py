@@ -105,6 +105,14 @@ def test_snapshots_of_other_jobs_are_skipped_and_reported(spec_file: Path) -> No
     assert "other" in err
 
 
+def test_an_input_without_a_snapshot_is_said_to_be_empty(spec_file: Path) -> None:
+    """Whoever has recorded nothing learns it, and does not take the silence for a job without decisions."""
+    for more in ([], ["--summary"]):
+        ran = CliRunner().invoke(app, ["decide", "--spec", str(spec_file), "--snapshots", "-", *more], input="\n")
+        assert ran.exit_code == 0
+        assert "no snapshots in standard input" in ran.stderr
+
+
 def test_results_are_used_at_their_time(spec_file: Path, tmp_path: Path) -> None:
     """A command that was rejected according to --results is no longer in flight at the next snapshot."""
     text = ndjson([value_of(s) for s in SNAPSHOTS])

@@ -54,7 +54,7 @@ def decide(
     outcomes = sorted(read_events(results, ActionResult), key=lambda r: r.at) if results else []
     with _opened(snapshots) as lines:
         name = "standard input" if snapshots == "-" else snapshots
-        decisions = decided(specs, _events(lines, name, MetricSnapshot), outcomes)
+        decisions = decided(specs, _some(_events(lines, name, MetricSnapshot), name), outcomes)
         if summary:
             _summarize(list(decisions))
             return
@@ -89,6 +89,16 @@ def decided(
     if unknown:
         jobs = ", ".join(sorted(unknown))
         stderr().print(f"skipped: snapshots of jobs without a spec in the file: {jobs}")
+
+
+def _some(snapshots: Iterator[MetricSnapshot], name: str) -> Iterator[MetricSnapshot]:
+    """Yield snapshots; say if there are none."""
+    none = True
+    for snapshot in snapshots:
+        none = False
+        yield snapshot
+    if none:
+        stderr().print(f"no snapshots in {name}", style="yellow")
 
 
 def _opened(name: str) -> TextIO:
