@@ -45,7 +45,7 @@ def up(
     again = "" if work_dir is None else f" --work-dir {quote(str(folder))}"
     console = stdout()
     for line in ("", *next_steps(info).splitlines(), f"Stop with: tidegate down{again}"):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        console.print(line, soft_wrap=True)  # to be pasted
 
 
 def next_steps(info: StackInfo) -> str:
