@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from bench.counting import StandaloneCountingJob
-from services.actuator.backends import DriverState, Submission
 from tests.hdfs.conftest import Hdfs
+from tests.support.counting import change, check_that_a_stale_driver_writes_nothing, stop
 from tests.support.provider import ProcessProvider, StackProvider
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
@@ -71,8 +71,7 @@ def job(hdfs: Hdfs, stack: StackProvider, tmp_path: Path) -> Iterator[HdfsJob]:
     assert isinstance(stack, ProcessProvider)
     job = HdfsJob(hdfs, stack, tmp_path)
     try:
-        end = job.carry_out(CommandKind.START, 2)
-        assert end.phase is Phase.VERIFIED, end
+        job.order(CommandKind.START, 2)
         assert job.wait_for_batches(2)
         yield job
     finally:
@@ -83,10 +82,8 @@ def job(hdfs: Hdfs, stack: StackProvider, tmp_path: Path) -> Iterator[HdfsJob]:
 def test_a_job_is_changed_in_every_way(job: HdfsJob) -> None:
     """In place, by handover, by restart, and stopped: sizes as ordered, the log is followed, every row counted once."""
     for size, way in ((4, Way.IN_PLACE), (1, Way.IN_PLACE), (3, Way.HANDOVER), (2, Way.RESTART)):
-        end = job.carry_out(CommandKind.RESCALE, size, way)
-        print(size, way, end.delay_seconds, end.outage_seconds, end.downtime_seconds, end.details)
-        assert (end.phase, end.code, end.parallelism, end.way) == (Phase.VERIFIED, "OK", size, way), end
-        assert job.wait_for_batches(3)
+        change(job, size, way)
+        assert job.wait_for_batches(1)
         reading = job.reading()
         newest = reading.runs[-1]
         print(reading.complete, reading.grown_at, len(newest.batches))
@@ -95,19 +92,13 @@ def test_a_job_is_changed_in_every_way(job: HdfsJob) -> None:
         assert newest.batches
         assert reading.grown_at is not None
         assert datetime.now(UTC) - reading.grown_at < timedelta(seconds=15)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    stop(job)
 
 
 def test_a_stale_driver_writes_nothing(job: HdfsJob) -> None:
     """A driver with an older token finds the fence in HDFS before its first write; the job goes on undisturbed."""
-    assert job.carry_out(CommandKind.RESCALE, 3, Way.IN_PLACE).phase is Phase.VERIFIED
-    late = job.cluster.submit(Submission(job.spec, Token(0, 1), 1))
-    assert wait_until(lambda: job.cluster.state(job.spec, late) is DriverState.ENDED, 120, 0.5)
-    assert f"{job.uri}/tidegate-control/counts allows only run" in job.cluster.log_tail(job.spec, late, Token(0, 1))
-    assert job.wait_for_batches(2)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    job.order(CommandKind.RESCALE, 3, Way.IN_PLACE)
+    check_that_a_stale_driver_writes_nothing(job, f"{job.uri}/tidegate-control/counts allows only run")
 
 
 @pytest.mark.parametrize("victim", ["old", "new"])
@@ -124,8 +115,7 @@ def test_a_driver_that_is_killed_in_a_restart_loses_nothing(job: HdfsJob, victim
     print(ends)
     assert ends[0].phase in (Phase.VERIFIED, Phase.ROLLED_BACK), ends
     assert job.wait_for_batches(2)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    stop(job)
 
 
 def test_a_name_node_that_is_away_is_waited_for(job: HdfsJob, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,5 +137,4 @@ def test_a_name_node_that_is_away_is_waited_for(job: HdfsJob, caplog: pytest.Log
     assert (ends[0].phase, ends[0].parallelism) == (Phase.VERIFIED, 4), ends
     assert job.wait_for_batches(3)
     assert wait_until(lambda: job.reading().complete, 30)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    stop(job)

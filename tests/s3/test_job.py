@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ import pytest
 
 from bench.counting import StandaloneCountingJob
 from demo.environment import LIGHT_JVMS
-from services.actuator.backends import DriverState, Submission
+from services.actuator.backends import DriverState
 from tests.s3.conftest import S3Server, history_server
+from tests.support.counting import change, check_that_a_stale_driver_writes_nothing, stop
 from tests.support.provider import ProcessProvider, StackProvider
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
@@ -82,18 +82,13 @@ def job(info: StackInfo, s3: S3Server, tmp_path: Path) -> Iterator[S3Job]:
         yield job
 
 
-def _has(job: S3Job, slots: int) -> bool:
-    return job.granted() == slots
-
-
 def test_a_job_is_changed_and_its_logs_are_spark_s(job: S3Job, s3: S3Server) -> None:
     """Start, grow in place, restart, stop: no folder of this machine has any of the job's files, and no log is cut."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(2, 120)
-    _change(job, 3, Way.IN_PLACE)
-    _change(job, 1, Way.RESTART)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    change(job, 3, Way.IN_PLACE, seconds=60)
+    change(job, 1, Way.RESTART, seconds=60)
+    stop(job)
     assert sorted(path.name for path in job.folder.iterdir()) == ["counts"]
     logs = job.files.place(f"{job.root}/events")
     assert len(names(logs)) == 2, "one log for each application"
@@ -107,19 +102,10 @@ def test_a_job_is_changed_and_its_logs_are_spark_s(job: S3Job, s3: S3Server) -> 
 
 def test_a_job_is_handed_over(job: S3Job) -> None:
     """A second driver warms up from the checkpoint on S3, and takes the turn that only one can create."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(2, 120)
-    _change(job, 1, Way.HANDOVER)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
-
-
-def _change(job: S3Job, size: int, way: Way) -> None:
-    end = job.carry_out(CommandKind.RESCALE, size, way)
-    print(size, way, end.delay_seconds, end.outage_seconds, end.details)
-    assert (end.phase, end.code, end.parallelism, end.way) == (Phase.VERIFIED, "OK", size, way), end
-    assert wait_until(partial(_has, job, size), 30)
-    assert job.wait_for_batches(2, 60)
+    change(job, 1, Way.HANDOVER, seconds=60)
+    stop(job)
 
 
 def _history(url: str) -> list[dict[str, Any]]:
@@ -128,7 +114,7 @@ def _history(url: str) -> list[dict[str, Any]]:
 
 def test_a_live_log_is_seen(job: S3Job) -> None:
     """While the driver runs, the collector sees its batches and executors some seconds later, and few requests do."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(3, 120)
 
     def seen() -> bool:
@@ -142,7 +128,7 @@ def test_a_live_log_is_seen(job: S3Job) -> None:
     folder = job.files.place(f"{job.root}/events")
     (log,) = names(folder)
     assert len([name for name in names(folder / log) if name.startswith("events_")]) == 1
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
+    job.order(CommandKind.STOP, 0)
 
 
 def _newest_batch(job: S3Job) -> int:
@@ -153,19 +139,14 @@ def _newest_batch(job: S3Job) -> int:
 
 def test_a_stale_driver_writes_nothing(job: S3Job) -> None:
     """A driver with an older token finds the fence before its first write, and ends; the job goes on undisturbed."""
-    assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 1)
     assert job.wait_for_batches(2, 120)
-    late = job.cluster.submit(Submission(job.spec, Token(0, 1), 1))
-    assert wait_until(lambda: job.cluster.state(job.spec, late) is DriverState.ENDED, 120, 0.5)
-    assert "must not start a query" in job.cluster.log_tail(job.spec, late, Token(0, 1))
-    assert job.wait_for_batches(2)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    check_that_a_stale_driver_writes_nothing(job)
 
 
 def test_a_log_ends_with_its_driver(job: S3Job) -> None:
     """After SIGTERM all of the log is there; after SIGKILL all but the last seconds. The job goes on where it was."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(8, 120)
     newest = max(job.batches())
     _signal(job, signal.SIGKILL)
@@ -176,8 +157,7 @@ def test_a_log_ends_with_its_driver(job: S3Job) -> None:
     status = [name for log in sorted(names(logs)) for name in names(logs / log) if name.startswith("appstatus_")]
     assert [name.endswith(".inprogress") for name in status[:2]] == [True, False]
     _go_on(job)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    stop(job)
 
 
 def _go_on(job: S3Job) -> None:
@@ -203,7 +183,7 @@ def _signal(job: S3Job, number: int) -> None:
 
 def test_a_server_that_is_away_loses_nothing(job: S3Job, s3: S3Server) -> None:
     """Away for 30 s while the job runs, and while a command runs: the job waits, and every row is counted once."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(2, 120)
     away = threading.Thread(target=s3.pause, args=(30.0,), daemon=True)
     away.start()
@@ -221,5 +201,4 @@ def test_a_server_that_is_away_loses_nothing(job: S3Job, s3: S3Server) -> None:
     end = job.carry_out(CommandKind.RESCALE, 1, Way.RESTART)
     assert end.phase is Phase.VERIFIED, end
     assert job.wait_for_batches(2, 120)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    stop(job)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from services.actuator.backends import BackendRefused, DriverState, Submission
 from services.actuator.backends.yarn import Yarn
 from services.collector.view import ClusterView
 from services.collector.yarn import YarnClusters
+from tests.support.counting import change, check_that_a_stale_driver_writes_nothing, stop
 from tests.yarn.conftest import CORES, MEMORY_MB, YarnInfo, environment, spark_conf
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
@@ -61,10 +61,6 @@ class YarnJob(CountingJob):
         self.backend.close()
 
 
-def _has(job: YarnJob, slots: int) -> bool:
-    return job.granted() == slots
-
-
 @pytest.fixture
 def job(yarn: YarnInfo, tmp_path: Path) -> Iterator[YarnJob]:
     """A job that has not started."""
@@ -74,65 +70,53 @@ def job(yarn: YarnInfo, tmp_path: Path) -> Iterator[YarnJob]:
 
 def test_a_job_is_changed_in_every_way(job: YarnJob) -> None:
     """Start, grow and shrink in place, hand over, restart, stop; the pool is seen all the time."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(2, 300)
     assert job.granted() == 2
     for size, way in ((4, Way.IN_PLACE), (1, Way.IN_PLACE), (3, Way.HANDOVER), (2, Way.RESTART)):
-        end = job.carry_out(CommandKind.RESCALE, size, way)
-        print(size, way, end.delay_seconds, end.outage_seconds, end.details)
-        assert (end.phase, end.code, end.parallelism, end.way) == (Phase.VERIFIED, "OK", size, way), end
-        assert wait_until(partial(_has, job, size), 30)
+        end = change(job, size, way)
         view = job.seen()
         (app,) = view.active.values()
         assert (app.name, app.cores, view.slots_used) == (job.spec.job_id, size, size)
         assert view.slots_total is not None
         assert size < view.slots_total <= CORES
-        assert job.wait_for_batches(2)
         if way is Way.IN_PLACE:
             assert end.details["tasks_failed"] == 0
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
+    stop(job)
     assert job.seen().active == {}
-    assert job.wrong_batches() == []
 
 
 def test_a_queue_without_room_grants_fewer(yarn: YarnInfo, tmp_path: Path) -> None:
     """Executors of 1,984 MB: three fit next to the driver; the job keeps those."""
     with closing(YarnJob(yarn, tmp_path, executor_memory_mb=1600, rescale=(Way.IN_PLACE,))) as job:
-        assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
+        job.order(CommandKind.START, 1)
         assert job.wait_for_batches(1, 300)
         fits = (MEMORY_MB - 896) // 1984
         assert job.seen().slots_total == fits
         end = job.carry_out(CommandKind.RESCALE, 6)
         assert (end.phase, end.code, end.parallelism) == (Phase.VERIFIED, "GRANTED_FEWER", fits), end
         assert job.wait_for_batches(2)
-        assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-        assert job.wrong_batches() == []
+        stop(job)
 
 
 def test_a_stale_driver_writes_nothing(job: YarnJob) -> None:
     """A driver with an older token finds the fence before its first write, and ends; the job goes on undisturbed."""
-    assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 1)
     assert job.wait_for_batches(2, 300)
-    assert job.carry_out(CommandKind.RESCALE, 2, Way.IN_PLACE).phase is Phase.VERIFIED
-    late = job.backend.submit(Submission(job.spec, Token(0, 1), 1))
-    assert wait_until(lambda: job.backend.state(job.spec, late) is DriverState.ENDED, 120, 0.5)
-    assert "must not start a query" in job.backend.log_tail(job.spec, late, Token(0, 1))
-    assert job.wait_for_batches(2)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    job.order(CommandKind.RESCALE, 2, Way.IN_PLACE)
+    check_that_a_stale_driver_writes_nothing(job)
 
 
 def test_a_driver_that_the_cluster_has_killed_is_seen_to_have_ended(job: YarnJob) -> None:
     """It is neither alive nor a foreign application, and the job starts again where it was."""
-    assert job.carry_out(CommandKind.START, 2).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 2)
     assert job.wait_for_batches(2, 300)
     (driver,) = job.backend.live_drivers(job.spec)
     job.backend.kill(job.spec, driver)
     assert wait_until(lambda: job.backend.state(job.spec, driver) is DriverState.ENDED, 60)
-    assert job.carry_out(CommandKind.START, 1).phase is Phase.VERIFIED
+    job.order(CommandKind.START, 1)
     assert job.wait_for_batches(2, 300)
-    assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
-    assert job.wrong_batches() == []
+    stop(job)
 
 
 def test_spark_submit_says_what_is_missing(yarn: YarnInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
