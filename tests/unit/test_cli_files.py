@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from typer.testing import CliRunner
+from typing_extensions import override
 
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, snapshot, with_application
 from tests.support.fake_webhdfs import fake_webhdfs
 from tidegate.cli import app, doctor
-from tidegate.cli.doctor import files_of_jobs, refused_specs, warnings_about
+from tidegate.cli.doctor import files_of_jobs, other_checkpoints, refused_specs, warnings_about
 from tidegate.cli.specs import show_shared_pool, show_unreadable
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import SnapshotWarning, WarningCode
-from tidegate.remote.files import Files
+from tidegate.remote.files import Files, Place
 
 
 def _spec(checkpoint: str, logs: str, **application: Any) -> JobSpec:
@@ -83,6 +86,46 @@ def test_doctor_looks_for_the_files_of_jobs() -> None:
         hdfs.forbidden = True
         assert "Permission denied" in next(files_of_jobs({"rates": spec}, files)).found
     assert list(files_of_jobs({"rates": _spec("/ck", "file:/events", control_dir="/control")}, files)) == []
+
+
+def test_doctor_names_a_checkpoint_of_another_query(tmp_path: Path) -> None:
+    """Before a job is taken over: from a checkpoint that is not its own, it would begin again."""
+    specs = {"rates": _spec(f"{tmp_path}/ck", f"{tmp_path}/events", control_dir="/control")}
+    (tmp_path / "events").mkdir()
+
+    def found() -> list[tuple[str, bool]]:
+        seen = {"rates": snapshot(1, query_id="q-2")}
+        return [(each.verdict, "q-1, q-3" in each.found) for each in other_checkpoints(specs, seen, Files())]
+
+    assert found() == []  # this machine does not see the job's files
+    (tmp_path / "events" / "app-1").touch()
+    assert found() == [("warn", False)]
+    for query in ("q-1", "q-3"):
+        folder = tmp_path / "ck" / query
+        folder.mkdir(parents=True)
+        (folder / "metadata").write_text(json.dumps({"id": query}))
+    assert found() == [("fail", True)]
+    (tmp_path / "ck" / "broken").mkdir()
+    (tmp_path / "ck" / "broken" / "metadata").write_text("[]")
+    (tmp_path / "ck" / "q-1" / "metadata").write_text(json.dumps({"id": "q-2"}))
+    assert found() == []
+
+
+def test_doctor_asks_for_the_checkpoints_of_a_silent_file_system_once() -> None:
+    """And for that of a job whose query nobody knows not at all."""
+    asked = []
+
+    class AskedFiles(Files):
+        @override
+        def place(self, location: str) -> Place:
+            asked.append(location)
+            return super().place(location)
+
+    files = AskedFiles({"hdfs": {"url": "http://127.0.0.1:1", "timeout_seconds": 0.2}})
+    specs = {name: _spec(f"hdfs://gone/{name}", "hdfs://gone/events") for name in "abc"}
+    seen = {"a": snapshot(1), "b": snapshot(1, query_id="q"), "c": snapshot(1, query_id="q")}
+    assert list(other_checkpoints(specs, seen, files)) == []
+    assert asked == ["hdfs://gone/b"]
 
 
 def test_doctor_asks_a_silent_file_system_once() -> None:

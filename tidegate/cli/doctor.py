@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import socket
 import sys
@@ -26,7 +27,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.fleet.warnings import in_words
 from tidegate.installed import engine
-from tidegate.remote.files import Files, log_directory
+from tidegate.remote.files import Files, Place, contents, entries, log_directory, names
 from tidegate.runtime.settings import without_login
 from tidegate.runtime.topics import check_topics, ensure_topics, jobs_partitions
 from tidegate.stack import StackError, StackInfo, status
@@ -135,7 +136,9 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
         yield from files_of_jobs(specs, Files(settings.files))
         longest = timedelta(seconds=2 * max((spec.interval_seconds for spec in specs.values()), default=0))
         recent = received(MetricSnapshot, settings, since=max(RECENT, longest), on_error=skip)
-        yield from warnings_about({one.event.job_id: one.event for one in recent if one.event.job_id in specs})
+        newest = {one.event.job_id: one.event for one in recent if one.event.job_id in specs}
+        yield from warnings_about(newest)
+        yield from other_checkpoints(specs, newest, Files(settings.files))
 
 
 def _python() -> Finding:
@@ -334,6 +337,45 @@ def _files_of_each(specs: Mapping[str, JobSpec], files: Files) -> Iterator[tuple
                 if not isinstance(error, PermissionError):
                     silent[root] = what
                 yield name, root, Finding("fail", what, str(error), advice)
+
+
+def other_checkpoints(
+    specs: Mapping[str, JobSpec], newest: Mapping[str, MetricSnapshot], files: Files
+) -> Iterator[Finding]:
+    """Name the jobs whose spec has another checkpoint than their running query: if it is started, it begins again.
+
+    That there is no checkpoint counts only where this machine sees the job's event logs.
+    """
+    silent: set[str] = set()
+    for job_id, snapshot in sorted(newest.items()):
+        app = specs[job_id].application
+        location, query = app.checkpoint_location, snapshot.query_id
+        root = "/".join(location.split("/")[:3])
+        if query is None or root in silent:
+            continue
+        what = f"checkpoint_location of {job_id}"
+        remedy = "correct it before Tidegate starts the job: from another checkpoint, the query begins again"
+        try:
+            place = files.place(location)
+            queries = list(_queries_at(place))
+            if query in queries:
+                continue
+            if queries:
+                found = f"{location} belongs to the query {', '.join(queries)}, and the running one is {query}"
+                yield Finding("fail", what, found, remedy)
+            elif entries(files.log_place(app.event_log_dir)):
+                yield Finding("warn", what, f"{location} has no checkpoint, but the job's query is running", remedy)
+        except PermissionError:
+            continue
+        except OSError:
+            silent.add(root)  # `files_of_jobs` names it
+
+
+def _queries_at(root: Place) -> Iterator[str]:
+    """Yield the ids of the queries whose checkpoints are `root` or folders in it."""
+    for folder in (root, *(root / name for name in sorted(names(root)))):
+        with suppress(FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, RecursionError):
+            yield str(json.loads(contents(folder / "metadata"))["id"])
 
 
 def spark_finding(what: str, version: str, where: str) -> Finding:
