@@ -72,9 +72,12 @@ def test_a_topic_without_a_load_has_no_plan() -> None:
 
 
 def test_silence_costs_no_lateness() -> None:
-    """While nothing arrives, nothing is late: the smallest size is enough."""
+    """While nothing arrives, nothing is late, on the twin and in the program: the smallest size is enough."""
     model = lab_model(ways=(Way.RESTART,)).without_noise()
-    scenario = one_job(model, spec_for(model), Load([100.0] * 60 + [0.0] * 120))
+    scenario = one_job(model, spec_for(model), Load([100.0] * 60 + [0.0] * 240))
     best = oracle(scenario, trials=0)
     assert best.moves == ()
     assert best.score.violated_seconds == 0
+    program = BatchProgram(scenario, Prices(), 1.0)
+    program.solve()
+    assert program.values[0][0, 0] == pytest.approx(best.score.cost, rel=0.05)

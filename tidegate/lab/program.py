@@ -159,8 +159,9 @@ class BatchProgram:
         return np.asarray(cost + self._value(after, left)), np.asarray(after), np.asarray(left)
 
     def _oldest(self, at: float, backlog: Array) -> Array:
-        """Return when the oldest record of a backlog arrived."""
-        return np.asarray(np.interp(self.load.arrived(at) - backlog, self.arrived, self.seconds))
+        """Return when the oldest record of a backlog arrived; without a whole record, nothing has waited."""
+        arrived = np.interp(self.load.arrived(at) - backlog, self.arrived, self.seconds)
+        return np.where(backlog < 1.0, at, arrived)
 
     def _by(self, at: Array) -> Array:
         """Return how many records have arrived by a second."""
@@ -192,10 +193,9 @@ def _after_each(costs: Array) -> Array:
 
 
 def _arrivals(load: Load, end: float) -> tuple[Array, Array]:
-    """Return seconds and the records that have arrived by then, which rise a little even when nothing arrives."""
+    """Return seconds and the records that have arrived by then."""
     seconds = np.arange(0.0, end + BACKLOG_SECONDS, load.step_seconds)
-    arrived = np.array([load.arrived(at) for at in seconds])
-    return seconds, arrived + 1e-9 * np.arange(len(seconds))
+    return seconds, np.array([load.arrived(at) for at in seconds])
 
 
 def _pauses(model: JobModel, way: Way, sizes: Array) -> tuple[Pause, Pause]:
