@@ -6,7 +6,6 @@ Spark writes `offsets/<n>` before batch n runs and `commits/<n>` after it. Nothi
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -15,7 +14,8 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from tidegate.events.result import CheckpointMark, QueryCommit
-from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, contents, entries, names
+from tidegate.remote.checkpoints import query_id
+from tidegate.remote.files import WITHOUT_OPTIONS, Files, Place, entries, names
 
 _PACE_COMMITS = 20
 
@@ -135,17 +135,10 @@ def _read(path: Place, name: str) -> QueryCheckpoint:
 
 
 def _query_id(path: Place) -> str | None:
-    file = path / "metadata"
     try:
-        text = contents(file).decode()
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{file}: expected a JSON object with `id`, found no text: {error}") from None
-    try:
-        return str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise CheckpointError(f"{file}: expected a JSON object with `id`, found {len(text)} other characters") from None
+        return query_id(path)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _path_of(uri: str) -> str:

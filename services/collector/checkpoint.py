@@ -20,6 +20,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from tidegate.remote.checkpoints import candidates
 from tidegate.remote.files import Place, contents, names
 from tidegate.sparklog.events import PartitionOffsets
 
@@ -32,7 +33,7 @@ def checkpoint_offsets(root: Place, topics: Collection[str]) -> PartitionOffsets
     Raises `OSError` or `ValueError` if a checkpoint is there and cannot be read.
     """
     lowest: dict[str, dict[int, int]] = {}
-    for folder in (root, *(root / name for name in sorted(names(root)))):
+    for folder in candidates(root):
         for topic, partition, offset in _committed(folder):
             if topic in topics:
                 of_topic = lowest.setdefault(topic, {})

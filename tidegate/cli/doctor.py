@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import socket
 import sys
@@ -27,7 +26,8 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.fleet.warnings import in_words
 from tidegate.installed import engine
-from tidegate.remote.files import Files, Place, contents, entries, log_directory, names
+from tidegate.remote.checkpoints import candidates, query_id
+from tidegate.remote.files import Files, Place, entries, log_directory
 from tidegate.runtime.settings import without_login
 from tidegate.runtime.topics import check_topics, ensure_topics, jobs_partitions
 from tidegate.stack import StackError, StackInfo, status
@@ -130,15 +130,15 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     if info is not None:
         yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
     with suppress(Unreachable, NoSuchTopic):  # the lines above say so
-        specs = current_specs(settings)
+        specs, files = current_specs(settings), Files(settings.files)
         yield from refused_specs(specs)
         yield from _spark_of_jobs(specs)
-        yield from files_of_jobs(specs, Files(settings.files))
+        yield from files_of_jobs(specs, files)
         longest = timedelta(seconds=2 * max((spec.interval_seconds for spec in specs.values()), default=0))
         recent = received(MetricSnapshot, settings, since=max(RECENT, longest), on_error=skip)
         newest = {one.event.job_id: one.event for one in recent if one.event.job_id in specs}
         yield from warnings_about(newest)
-        yield from other_checkpoints(specs, newest, Files(settings.files))
+        yield from other_checkpoints(specs, newest, files)
 
 
 def _python() -> Finding:
@@ -356,8 +356,7 @@ def other_checkpoints(
         what = f"checkpoint_location of {job_id}"
         remedy = "correct it before Tidegate starts the job: from another checkpoint, the query begins again"
         try:
-            place = files.place(location)
-            queries = list(_queries_at(place))
+            queries = list(_queries_at(files.place(location)))
             if query in queries:
                 continue
             if queries:
@@ -372,10 +371,11 @@ def other_checkpoints(
 
 
 def _queries_at(root: Place) -> Iterator[str]:
-    """Yield the ids of the queries whose checkpoints are `root` or folders in it."""
-    for folder in (root, *(root / name for name in sorted(names(root)))):
-        with suppress(FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, RecursionError):
-            yield str(json.loads(contents(folder / "metadata"))["id"])
+    """Yield the ids of the queries whose checkpoints are `root` or folders in it; one that is broken has none."""
+    for folder in candidates(root):
+        with suppress(ValueError):
+            if (query := query_id(folder)) is not None:
+                yield query
 
 
 def spark_finding(what: str, version: str, where: str) -> Finding:
