@@ -20,6 +20,7 @@ PIPE_WIDTH = 4000
 
 STYLES: dict[str, str] = {
     Status.FINE: "green",
+    Status.UNKNOWN: "magenta",
     Status.LATE: "bold red",
     Status.PENDING_SCALE_UP: "yellow",
     Status.PENDING_SCALE_DOWN: "cyan",

@@ -131,6 +131,11 @@ REASONS = """\
 STATUSES = (
     (Status.FINE, "within the objective, or soon", "nothing"),
     (
+        Status.UNKNOWN,
+        "any",
+        "nobody knows whether the job runs: `tidegate why JOB` says what to check",
+    ),
+    (
         Status.LATE,
         "above the objective",
         "something holds the job back, or it does not run: `tidegate why JOB` names it and says what can be done",

@@ -78,11 +78,8 @@ def healthy(job: FleetJob | None, now: datetime) -> Condition:
     if trouble is Trouble.SILENT:
         text = f"The newest decision is of {moment(decision.decided_at)}; look whether collector and decider run."
         return Condition("Healthy", status=None, reason="DecisionsStopped", message=text)
-    if trouble is Trouble.UNMEASURED:
-        return Condition("Healthy", status=None, reason="StateUnknown", message=decision.sentence)
-    return Condition(
-        "Healthy", status=decision.status in KEEPS_UP, reason=camel(decision.status.value), message=decision.sentence
-    )
+    keeps_up = None if decision.status is Status.UNKNOWN else decision.status in KEEPS_UP
+    return Condition("Healthy", status=keeps_up, reason=camel(decision.status.value), message=decision.sentence)
 
 
 def _conditions(sj: StreamingJob, conditions: Iterable[Condition], now: datetime) -> list[dict[str, Any]]:

@@ -396,8 +396,10 @@ def test_unknown_is_not_dead() -> None:
     _, decision = step(state, shot, job(), observed(shot))
     assert decision.command is None
     assert codes(decision) == ["JOB_STATE_UNKNOWN"]
+    assert decision.status is Status.UNKNOWN
     _, decision = step(JobState.new(), shot, job(), observed(shot))
     assert decision.sentence == "Wait: the cluster did not say whether the job is running."
+    assert decision.status is Status.UNKNOWN
 
 
 @pytest.mark.parametrize(("capacity", "status"), [(100, Status.FINE), (40, Status.LATE)])

@@ -28,7 +28,6 @@ from tidegate.events.snapshot import ClusterState, SnapshotWarning, WarningCode
 from tidegate.fleet import feed
 from tidegate.fleet.feed import Feed
 from tidegate.fleet.fleet import LOG_LENGTH, EntryKind, Fleet, FleetJob, Trouble
-from tidegate.fleet.rows import badge_of
 from tidegate.fleet.timeline import CAPACITY, HORIZON_SECONDS, JobTimeline, TimelinePoint
 from tidegate.operate import SpecRefused, publish, publish_change, refused_move, with_mode, with_size
 from tidegate.runtime.poll import wait_until
@@ -162,20 +161,6 @@ def test_a_silent_or_failed_job_is_never_fine() -> None:
     assert found.urgency(NOW + timedelta(seconds=31)) == 0
     fleet.take(snapshot(0, state=ClusterState.FAILED))
     assert found.trouble(NOW) is Trouble.FAILED
-
-
-def test_a_job_of_which_nobody_knows_whether_it_runs_is_never_fine() -> None:
-    """Its status is FINE, as nothing is known to be wrong; with a wrong `event_log_dir`, nothing is known at all."""
-    fleet, rates = Fleet(), job()
-    fleet.take_spec(rates)
-    fleet.take(decision(rates, NOW))
-    fleet.take(snapshot(0, state=ClusterState.UNKNOWN))
-    found = fleet.get("rates")
-    assert found is not None
-    assert found.trouble(NOW) is Trouble.UNMEASURED
-    assert (badge_of(found, NOW).word, found.urgency(NOW)) == ("state unknown", 0)
-    fleet.take_spec(rates.model_copy(update={"running": False}))
-    assert found.trouble(NOW) is None
 
 
 def test_a_late_job_comes_before_one_that_grows() -> None:

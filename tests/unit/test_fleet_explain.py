@@ -98,15 +98,6 @@ def test_an_observed_job_that_is_not_found_is_told_how_it_is_recognized() -> Non
         assert ("spark.tidegate.job_id" in "\n".join(explain(decision))) == told
 
 
-def test_a_job_of_unknown_state_whose_log_cannot_be_read_is_told_so() -> None:
-    """If the event log is what does not answer, the remedy names it, and not only the cluster."""
-    for missing, told in (((Part.JOB_STATE, Part.PROGRESS, Part.TASKS), True), ((Part.JOB_STATE,), False)):
-        shot = snapshot(0, state=ClusterState.UNKNOWN, slots=None).model_copy(update={"missing": missing})
-        _, decision = step(JobState.new(), shot, job(), observed(shot))
-        assert decision.trail[0].code == "JOB_STATE_UNKNOWN"
-        assert ("can read event_log_dir" in "\n".join(explain(decision))) == told
-
-
 def test_a_limit_by_partitions_says_what_to_do() -> None:
     """A proposal limited by the partitions names them and the remedy."""
     decision = lagging(

@@ -358,9 +358,9 @@ def test_the_status_says_what_why_says(world: World) -> None:
     world.decides(3, 3, status=Status.LATE)
     world.turn()
     assert world.condition("Healthy")[:2] == ("False", "Late")
-    made, job.state = world.decides(3, 3), ClusterState.UNKNOWN
+    made = world.decides(3, 3, status=Status.UNKNOWN)
     world.turn()
-    assert world.condition("Healthy") == ("Unknown", "StateUnknown", made.sentence)
+    assert world.condition("Healthy") == ("Unknown", "Unknown", made.sentence)
     world.time.at += timedelta(minutes=5)
     world.turn()
     assert world.condition("Healthy")[:2] == ("Unknown", "DecisionsStopped")

@@ -67,7 +67,7 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
     if (leaving := BOUNDS.leave(size, case)) is not None:
         follow(BOUNDS, leaving)
     if status is None:
-        status = _status(case, direction if size != current or waits else 0)
+        status = _status(case, proposal, direction if size != current or waits else 0)
         if status is not Status.PENDING_SCALE_UP and size == current and _is_left_late(case, proposal, plan):
             status = Status.LATE
     return Outcome(size, tuple(reasons), status, withheld, waits)
@@ -90,7 +90,7 @@ def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:
     return is_late(case, proposal.capacity, plan.policy.window_seconds)
 
 
-def _status(case: Case, direction: int) -> Status:
+def _status(case: Case, proposal: Proposal[Any], direction: int) -> Status:
     """Return the status of a change in a direction, or of the command that is still under way."""
     command = case.state.in_flight
     if direction == 0 and command is not None:
@@ -98,5 +98,5 @@ def _status(case: Case, direction: int) -> Status:
         if direction == 0 and case.current == 0:
             direction = command.to_parallelism  # starting again at the same size
     if direction == 0:
-        return Status.FINE
+        return Status.UNKNOWN if proposal.code == "JOB_STATE_UNKNOWN" else Status.FINE
     return Status.PENDING_SCALE_UP if direction > 0 else Status.PENDING_SCALE_DOWN

@@ -25,7 +25,8 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
     "JOB_TO_STOP": Reason("the spec says that the job should not run"),
     "JOB_STATE_UNKNOWN": Reason(
         "the cluster did not say whether the job is running",
-        "check that it answers the collector: the Spark master on its web port, the Kubernetes API server, or YARN",
+        "the collector's log names what it cannot read: the cluster (the Spark master on its web port, the Kubernetes "
+        "API server, or YARN), or the job's event_log_dir",
     ),
     "JOB_RESTARTING": Reason(
         "the job is changing to {to} slots, ordered {age_seconds:.0f} s ago ({phase}), so there is nothing to measure"

@@ -23,9 +23,11 @@ Figure = str | bool | int | float | None
 
 
 class Status(StrEnum):
-    """Scaling status; all but `LATE` and the state limits are those of Confluent's Autopilot."""
+    """Scaling status; all but `UNKNOWN`, `LATE` and the state limits are those of Confluent's Autopilot."""
 
     FINE = "FINE"
+    UNKNOWN = "UNKNOWN"
+    """Nobody knows whether the job runs."""
     LATE = "LATE"
     """The job is late, or does not run although it should, and nothing will change."""
     PENDING_SCALE_UP = "PENDING_SCALE_UP"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Emission, Evidence, Expectation, Figure, Neighbour, RedisView
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import Part
 from tidegate.fleet.changes import HOW, result_in_words
 from tidegate.installed import engine
 from tidegate.terminal import clock, figure, size
@@ -22,7 +21,6 @@ NOT_SEEN_REMEDY = (
     "if the job does run, Tidegate does not see it: start it with its job_id as application name, or with "
     "--conf spark.tidegate.job_id=JOB, and with its event log in the spec's event_log_dir"
 )
-LOG_REMEDY = "check that the collector can read event_log_dir: its log names the error"
 
 
 def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[str]:
@@ -234,8 +232,6 @@ def remedies(decision: Decision) -> list[str]:
     found = [remedy for code in codes if code in reasons and (remedy := reasons[code].remedy)]
     if codes.keys() >= {"JOB_NOT_RUNNING", "ADVISE_ONLY"}:
         found = [NOT_SEEN_REMEDY, *found]
-    if "JOB_STATE_UNKNOWN" in codes and Part.PROGRESS in decision.evidence.missing:
-        found = [LOG_REMEDY, *found]
     return [*found, LOST_REMEDY] if decision.evidence.lost_records else found
 
 

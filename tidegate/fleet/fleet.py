@@ -66,8 +66,6 @@ class Trouble(StrEnum):
 
     SILENT = "silent"
     FAILED = "failed"
-    UNMEASURED = "unmeasured"
-    """Nobody knows whether it runs."""
 
 
 @dataclass(slots=True)
@@ -103,8 +101,6 @@ class FleetJob:
             return Trouble.FAILED
         if self.decision is None or now - self.decision.decided_at > self.silent_after:
             return Trouble.SILENT
-        if self.state is ClusterState.UNKNOWN and self.decision.status is Status.FINE and self.spec.running:
-            return Trouble.UNMEASURED
         return None
 
     @property
@@ -206,6 +202,7 @@ class FleetJob:
 URGENCY = {
     Status.FAILED_STATE_LIMIT: 0,
     Status.STOPPED_STATE_LIMIT: 0,
+    Status.UNKNOWN: 0,
     Status.LATE: 1,
     Status.POOL_EXHAUSTED: 1,
     Status.PENDING_SCALE_UP: 2,

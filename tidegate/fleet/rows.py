@@ -25,6 +25,7 @@ class Badge:
 
 BADGES: dict[Status | Trouble, Badge] = {
     Status.FINE: Badge("fine", "✓", "good"),
+    Status.UNKNOWN: Badge("state unknown", "?", "unknown"),
     Status.LATE: Badge("late", "!", "bad"),
     Status.PENDING_SCALE_UP: Badge("scaling up", "↑", "busy"),
     Status.PENDING_SCALE_DOWN: Badge("scaling down", "↓", "busy"),
@@ -33,7 +34,6 @@ BADGES: dict[Status | Trouble, Badge] = {
     Status.FAILED_STATE_LIMIT: Badge("failed: state too large", "✗", "bad"),
     Trouble.SILENT: Badge("silent", "?", "unknown"),
     Trouble.FAILED: Badge("failed", "✗", "bad"),
-    Trouble.UNMEASURED: Badge("state unknown", "?", "unknown"),
 }
 NOT_MEANT_TO_RUN = Badge("stopped", "-", "unknown")
 """Of a job whose spec says `running: false`."""
