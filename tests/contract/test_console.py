@@ -390,6 +390,18 @@ def test_a_page_of_another_site_changes_nothing(
     assert topics.published == []
 
 
+def test_a_login_that_a_proxy_adds_is_no_token(ada: TestClient, topics: SimulatedTopics) -> None:
+    """A proxy that knows people by other means may add `Authorization: Basic …`: forms are checked as without it."""
+    headers = {"authorization": "Basic YWRhOg=="}
+    sent = {"form": form_token(ada), "version": "1", "action": "pause", "reason": "test"}
+    elsewhere = headers | {"origin": "https://evil.example"}
+    for wrong, by in ((sent | {"form": "guessed"}, headers), (sent, elsewhere)):
+        assert ada.post("/jobs/rates/change", data=wrong, headers=by).status_code == 403
+    assert topics.published == []
+    assert ada.post("/jobs/rates/change", data=sent, headers=headers).status_code == 303
+    assert client(topics, settings(console_viewers={"bob": BOB})).get("/", headers=headers).status_code == 303
+
+
 def test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get(topics: SimulatedTopics) -> None:
     """The cookie is HttpOnly and SameSite=strict; behind HTTPS it is Secure."""
     cookie = client(topics).post("/sign-in", data={"token": ADA}).headers["set-cookie"].lower()

@@ -77,8 +77,7 @@ class Access:
 
     def person(self, request: Request, now: datetime) -> Person | None:
         """Return who sends a request; None if they must sign in first."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
+        if (token := bearer(request)) is not None:
             return self.known(token)
         session = request.session
         if "name" in session:
@@ -107,12 +106,18 @@ class Access:
             raise Forbidden("Sign in with an operator's token first.", 401)
         if person.role is not Role.OPERATOR:
             raise Forbidden(f"{person.name} may look, but not change anything.")
-        if "authorization" not in request.headers:
+        if bearer(request) is None:
             check_origin(request)
             expected = request.session.get("form", "")
             if not expected or not hmac.compare_digest(expected.encode(), form_token.encode()):
                 raise Forbidden("This form is out of date. Load the page again.")
         return person
+
+
+def bearer(request: Request) -> str | None:
+    """Return the token that a program sends. Other logins, which a proxy may add, are not for the console."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else None
 
 
 def check_origin(request: Request) -> None:

@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
 from tidegate.client import NoSuchTopic, Unreachable
-from tidegate.console.access import ANYBODY, SESSION_SECONDS, Access, Forbidden
+from tidegate.console.access import ANYBODY, SESSION_SECONDS, Access, Forbidden, bearer
 from tidegate.console.changes import asked_version
 from tidegate.console.forms import form_of
 from tidegate.console.headers import SafeHeaders
@@ -163,7 +163,7 @@ class Console:
             await run_in_threadpool(self._topics.publish, new)
         except ValueError as error:
             raise HTTPException(422, _problem(error)) from None
-        if "authorization" in request.headers:
+        if bearer(request) is not None:
             return JSONResponse({"job_id": new.job_id, "version": new.version})
         request.session["done"] = done
         return RedirectResponse(f"/jobs/{new.job_id}", HTTPStatus.SEE_OTHER)
@@ -201,7 +201,7 @@ class Console:
     async def forbidden(self, request: Request, error: Exception) -> Response:
         """Show why a request was not carried out; lead to the sign-in where that helps."""
         status = error.status if isinstance(error, Forbidden) else 403
-        if status == HTTPStatus.UNAUTHORIZED and request.method == "GET" and "authorization" not in request.headers:
+        if status == HTTPStatus.UNAUTHORIZED and request.method == "GET" and bearer(request) is None:
             return RedirectResponse("/sign-in", HTTPStatus.SEE_OTHER)
         return self._error(request, status, str(error))
 
@@ -283,7 +283,7 @@ class Console:
         return self._templates.TemplateResponse(request, template, {**common, **shown}, status_code=status)
 
     def _error(self, request: Request, status: int, text: str) -> Response:
-        if "authorization" in request.headers:
+        if bearer(request) is not None:
             return JSONResponse({"error": text}, status_code=status)
         phrase = HTTPStatus(status).phrase
         return self._render(request, "error.html", {"status": status, "phrase": phrase, "text": text}, status)
