@@ -32,6 +32,8 @@ ANSWER_SECONDS = 5.0
 TRIES = 3
 PAUSE_SECONDS = 0.5
 """Before the second try; each later pause is twice as long."""
+REFUSED_SECONDS = 10.0
+"""For so long a refusal holds, as in librdkafka; aiokafka would ask several times a second."""
 
 
 class NoToken(OSError):
@@ -50,22 +52,30 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._clock = clock
         self._lock = threading.Lock()
         self._token, self._renew_at = "", float("-inf")
+        self._failure, self._ask_at = NoToken(), float("-inf")
 
     @override
     async def token(self) -> str:
         """Return a token that is valid for a while. Raises `NoToken`."""
-        return await asyncio.to_thread(self._current)
+        return await asyncio.to_thread(self._current, self._clock())
 
     @override
     def extensions(self) -> dict[str, str]:
         """Return what brokers want to be told in addition."""
         return dict(self._client.extensions)
 
-    def _current(self) -> str:
+    def _current(self, asked_at: float) -> str:
+        """Return the token. Who asked before the last attempt had failed is told so, and asks no further."""
         with self._lock:
-            asked_at = self._clock()
+            if asked_at < self._ask_at:
+                raise type(self._failure)(*self._failure.args)
             if asked_at >= self._renew_at:
-                self._token, lifetime = self._fetched()
+                try:
+                    self._token, lifetime = self._fetched()
+                except NoToken as failure:
+                    pause = REFUSED_SECONDS if isinstance(failure, TokenRefused) else 0.0
+                    self._failure, self._ask_at = failure, self._clock() + pause
+                    raise
                 self._renew_at = asked_at + RENEW_AT * lifetime
             return self._token
 

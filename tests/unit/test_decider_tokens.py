@@ -17,6 +17,8 @@ from tests.support.secured_kafka import write_certificates
 from tests.support.token_endpoint import CLIENT, SCOPE, SECRET, TokenEndpoint
 from tidegate.runtime.settings import KafkaConnection
 
+WRONG_SECRET = {"sasl_oauthbearer_client_secret": SecretStr("wrong")}
+
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> TokenEndpoint:
@@ -78,6 +80,18 @@ def test_several_connections_at_once_ask_once(endpoint: TokenEndpoint, connectio
     assert endpoint.answered == [200]
 
 
+def test_several_connections_at_once_fail_together(endpoint: TokenEndpoint, connection: KafkaConnection) -> None:
+    """While a provider hangs, one after the other would wait its own 16 s, and a decider that ends for all of them."""
+    endpoint.failures = 1000
+
+    async def together() -> list[Any]:
+        found = tokens_of(connection)
+        return await asyncio.gather(*(found.token() for _ in range(5)), return_exceptions=True)
+
+    assert {str(error).rpartition(": ")[2] for error in asyncio.run(together())} == {"HTTP 503 temporarily_unavailable"}
+    assert endpoint.answered == [503, 503, 503]
+
+
 def test_a_token_of_an_unknown_lifetime_serves_one_connection(
     endpoint: TokenEndpoint, connection: KafkaConnection
 ) -> None:
@@ -104,7 +118,7 @@ def test_an_endpoint_that_fails_is_asked_again(endpoint: TokenEndpoint, connecti
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"sasl_oauthbearer_client_secret": SecretStr("wrong")}, "HTTP 401 invalid_client: Invalid client or"),
+        (WRONG_SECRET, "HTTP 401 invalid_client: Invalid client or"),
         ({"sasl_oauthbearer_scope": None}, "HTTP 400 invalid_scope"),
     ],
 )
@@ -122,6 +136,19 @@ def test_a_refusal_is_told_at_once(
     assert str(connection.sasl_oauthbearer_token_endpoint_url) in str(caught.value)
     assert len(endpoint.answered) == 1
     assert not any(secret in str(caught.value) + caplog.text for secret in ("wrong", SECRET))
+
+
+def test_a_refused_client_does_not_ask_with_every_connection(
+    endpoint: TokenEndpoint, connection: KafkaConnection
+) -> None:
+    """Otherwise aiokafka asks at once, and a provider may lock out a client that is wrong too often."""
+    now = 1000.0
+    found = tokens_of(connection.model_copy(update=WRONG_SECRET), clock=lambda: now)
+    for seconds, asked in ((0, 1), (9, 1), (10, 2), (19, 2), (20, 3)):
+        now = 1000.0 + seconds
+        with pytest.raises(TokenRefused, match="invalid_client"):
+            token(found)
+        assert len(endpoint.answered) == asked
 
 
 def test_the_endpoints_certificate_is_checked(endpoint: TokenEndpoint, tmp_path: Path) -> None:
