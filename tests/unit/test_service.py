@@ -137,6 +137,25 @@ def test_a_library_that_tries_again_and_again_does_not_flood_the_log(capsys: pyt
     ]
 
 
+def test_librdkafka_does_not_flood_the_log_either(capsys: pytest.CaptureFixture[str]) -> None:
+    """It tries again for as long as nobody gives it a token; only the time that each try took differs."""
+    seconds = [1000.0]
+    configure("decider", ServiceSettings())
+    logging.getLogger().handlers[0].filters[:] = [Repeats(lambda: seconds[0])]
+    capsys.readouterr()
+    said = "FAIL [rdkafka#%s]: SASL authentication error: invalid_token (after %dms in state AUTH_REQ)"
+    for number in range(310):
+        for client in ("producer-1", "consumer-2"):
+            logging.getLogger("librdkafka").error(said, client, number)
+        seconds[0] += 0.1
+    assert [line["message"] for line in lines(capsys.readouterr().err)] == [
+        said % ("producer-1", 0),
+        said % ("consumer-2", 0),
+        said % ("producer-1", 300) + " (and 299 times more in the last 30 s)",
+        said % ("consumer-2", 300) + " (and 299 times more in the last 30 s)",
+    ]
+
+
 @pytest.mark.parametrize(("code", "how"), [(0, "a signal"), (75, "an error")])
 def test_the_exit_code_of_a_service_is_kept(capsys: pytest.CaptureFixture[str], code: int, how: str) -> None:
     """Whether a service returns its exit code or raises it, the process has it and the last line names it."""

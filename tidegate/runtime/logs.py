@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -20,8 +21,14 @@ from tidegate.runtime.settings import ServiceSettings
 CHATTY = ("httpx", "faust", "mode", "aiokafka")
 """Libraries that log every request or every record at INFO, and some of them every try of a retry as an error."""
 
+REPEATING = (*CHATTY, "librdkafka")
+"""Those, and the one whose lines at INFO are worth reading, but not several times a second."""
+
 REPEAT_SECONDS = 30.0
 """For so long, a line of theirs is not repeated."""
+
+TOOK = re.compile(r"after \d+ ?ms")
+"""In librdkafka's lines, what differs each time."""
 
 _ABOUT: ContextVar[dict[str, str]] = ContextVar("about", default={})  # noqa: B039 - it is replaced, never changed
 
@@ -37,9 +44,9 @@ def about(**ids: str) -> Iterator[None]:
 
 
 class Repeats(logging.Filter):
-    """Lets each line of the chatty libraries through once in `REPEAT_SECONDS`; it then tells how often it was repeated.
+    """Lets each line of these libraries through once in `REPEAT_SECONDS`; it then tells how often it was repeated.
 
-    While a broker is away, Faust's client would write twenty lines a second.
+    While a broker is away, or gives no access, Faust's client would write twenty lines a second, and librdkafka eight.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -51,9 +58,10 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write the line."""
-        if record.name.partition(".")[0] not in CHATTY:
+        if record.name.partition(".")[0] not in REPEATING:
             return True
-        now, line = self._now(), (record.name, record.getMessage())
+        text = record.getMessage()
+        now, line = self._now(), (record.name, TOOK.sub("", text))
         with self._lock:
             at, repeated = self._said.get(line, (-REPEAT_SECONDS, 0))
             if now - at < REPEAT_SECONDS:
@@ -62,7 +70,7 @@ class Repeats(logging.Filter):
             self._said = {other: said for other, said in self._said.items() if now - said[0] < 2 * REPEAT_SECONDS}
             self._said[line] = now, 0
         if repeated:
-            record.msg, record.args = f"{line[1]} (and {repeated} times more in the last {now - at:.0f} s)", ()
+            record.msg, record.args = f"{text} (and {repeated} times more in the last {now - at:.0f} s)", ()
         return True
 
 
