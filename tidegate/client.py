@@ -40,6 +40,10 @@ from tidegate.runtime.settings import RedisSettings, ServiceSettings
 W = TypeVar("W", bound=Wire)
 REACH_SECONDS = 10.0
 """How long the broker may take to answer the first request."""
+STEP_SECONDS = 1.0
+"""How often to look whether waiting is of any use."""
+NOT_LET_IN = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
+"""What librdkafka tells of a login, or of a certificate, that is refused."""
 
 
 class ClientSettings(RedisSettings):
@@ -57,6 +61,10 @@ class ClientSettings(RedisSettings):
 
 class Unreachable(ConnectionError):
     """No broker answers at the given address."""
+
+
+class NoLogin(Unreachable):
+    """A broker answers, but not to this client: its certificate, password or token is missing or not accepted."""
 
 
 class NoSuchTopic(LookupError):
@@ -149,19 +157,33 @@ def received(
 
 
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:
-    """Raise `Unreachable` if no broker answers in `REACH_SECONDS`, `NoSuchTopic` if it has no such topic."""
+    """Raise `Unreachable` if no broker answers in `REACH_SECONDS`, `NoSuchTopic` if it has no such topic.
+
+    Raises `NoLogin` as soon as a broker, or the provider of access tokens, refuses this client.
+    """
     _check_ports(settings.bootstrap_servers)
     told: list[KafkaError] = []
     admin = AdminClient({**settings.kafka(), "error_cb": told.append})
-    try:
-        found = admin.list_topics(timeout=REACH_SECONDS)
-    except KafkaException as error:
-        admin.poll(0)  # only now librdkafka tells what went wrong before
-        refused = (each.str() for each in told if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001
-        why = next(refused, said(error))
-        raise Unreachable(f"no Kafka broker answers at {settings.bootstrap_servers} ({why})") from None
+    deadline = time.monotonic() + REACH_SECONDS
+    while True:
+        try:
+            found = admin.list_topics(timeout=STEP_SECONDS)
+            break
+        except KafkaException as error:
+            admin.poll(0)  # only now librdkafka tells what went wrong before
+            if refused := next((each for each in told if each.code() in NOT_LET_IN), None):
+                raise NoLogin(_why_no_login(settings, refused)) from None
+            if time.monotonic() >= deadline:
+                at = settings.bootstrap_servers
+                raise Unreachable(f"no Kafka broker answers at {at} ({said(error)})") from None
     if topic is not None and topic not in found.topics:
         raise NoSuchTopic(f"the broker at {settings.bootstrap_servers} has no topic {topic}")
+
+
+def _why_no_login(settings: ServiceSettings, refused: KafkaError) -> str:
+    oauth = settings.oauth() if refused.code() == KafkaError._AUTHENTICATION else None  # noqa: SLF001
+    token = f" with a token from {oauth.token_endpoint_url}" if oauth else ""
+    return f"cannot log in to Kafka at {settings.bootstrap_servers}{token}: {refused.str()}"
 
 
 def _check_ports(bootstrap_servers: str) -> None:

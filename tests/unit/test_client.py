@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from datetime import datetime
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 import tidegate
-from tidegate.client import BadRecord, ClientSettings, Events, Unreachable, settings_for, warn_of
+from tests.support.token_endpoint import CLIENT, TokenEndpoint
+from tidegate.cli.problems import problem_of
+from tidegate.client import (
+    BadRecord,
+    ClientSettings,
+    Events,
+    NoLogin,
+    Unreachable,
+    check_reachable,
+    settings_for,
+    warn_of,
+)
 from tidegate.events.envelope import Unreadable
 from tidegate.events.topics import TOPICS
 
@@ -67,6 +79,26 @@ def test_what_is_no_address_is_an_unreachable_broker(address: str) -> None:
     """A digit that is no number, and a name that no DNS can have."""
     with pytest.raises(Unreachable, match="no Kafka broker answers at "):
         next(tidegate.results(address))
+
+
+def test_a_refused_token_is_not_taken_for_a_broker_that_is_away() -> None:
+    """The error names the token endpoint and what it says, the hint names the settings; neither holds the secret."""
+    with TokenEndpoint().serve() as url, socket.create_server(("127.0.0.1", 0)) as broker:
+        settings = ClientSettings(
+            bootstrap_servers=f"127.0.0.1:{broker.getsockname()[1]}",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=url,
+            sasl_oauthbearer_client_id=CLIENT,
+            sasl_oauthbearer_client_secret=SecretStr("hunter2"),
+        )
+        with pytest.raises(NoLogin, match=r"^cannot log in to Kafka at 127.*Invalid client credentials") as caught:
+            check_reachable(settings)
+    problem = problem_of(caught.value)
+    assert problem is not None
+    assert url in str(problem)
+    assert "TIDEGATE_SASL_" in problem.hint
+    assert "hunter2" not in str(problem)
 
 
 def test_a_skipped_record_is_reported_with_place_and_reason() -> None:

@@ -19,8 +19,17 @@ import typer
 from confluent_kafka.admin import AdminClient
 
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
-from tidegate.cli.problems import NO, problem_of
-from tidegate.client import ClientSettings, NoSuchTopic, Unreachable, check_reachable, current_specs, received, skip
+from tidegate.cli.problems import EXPECTED, NO, problem_of
+from tidegate.client import (
+    ClientSettings,
+    NoLogin,
+    NoSuchTopic,
+    Unreachable,
+    check_reachable,
+    current_specs,
+    received,
+    skip,
+)
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
@@ -194,6 +203,9 @@ def _port() -> str:
 def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
     try:
         check_reachable(settings)
+    except NoLogin as error:
+        yield Finding("fail", "Kafka", str(error), EXPECTED[NoLogin])
+        return
     except Unreachable as error:
         yield Finding("fail", "Kafka", str(error), "start Kafka, or check its address and the listener's security")
         return

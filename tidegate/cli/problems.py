@@ -21,7 +21,7 @@ from tidegate.archive.statements import BadStatement, StatementTaken
 from tidegate.archive.store import BadArchive, InUse
 from tidegate.archive.stream import CannotArchive
 from tidegate.archive.upkeep import Incomplete
-from tidegate.client import NoSuchTopic, Unreachable
+from tidegate.client import NoLogin, NoSuchTopic, Unreachable
 from tidegate.events.invalid import RAISED, first_problem
 from tidegate.interrupts import interruptible
 from tidegate.operate import SpecRefused
@@ -62,6 +62,7 @@ class Problem(Exception):
 
 
 EXPECTED: Mapping[type[Exception], str] = {
+    NoLogin: "check the variables TIDEGATE_SASL_… and TIDEGATE_SSL_…; docs/how-to/security.md says what they need",
     Unreachable: "start Kafka (`tidegate up` starts an embedded one) or check --bootstrap-servers",
     NoSuchTopic: "check --topic-prefix; `tidegate doctor --create-topics` creates the topics",
     TopicsDoNotFit: "`tidegate doctor` shows which topics exist and which are needed",
