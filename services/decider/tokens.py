@@ -80,14 +80,15 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
             return self._token
 
     def _fetched(self) -> tuple[str, float]:
-        """Return a new token and its lifetime in seconds; try again unless the endpoint refuses."""
+        """Return a new token and its lifetime in seconds; try again unless the endpoint refuses, or hangs."""
+        began = self._clock()
         for number in range(TRIES):
             try:
                 return _ask(self._client)
             except TokenRefused:
                 raise
             except NoToken:
-                if number == TRIES - 1:
+                if number == TRIES - 1 or self._clock() - began >= ANSWER_SECONDS:
                     raise
             time.sleep(PAUSE_SECONDS * 2**number)
         raise AssertionError

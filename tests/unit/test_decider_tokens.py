@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,17 @@ def test_an_endpoint_that_fails_is_asked_again(endpoint: TokenEndpoint, connecti
     with pytest.raises(NoToken, match="HTTP 503 temporarily_unavailable"):
         token(found)
     assert token(found)
+
+
+def test_an_endpoint_that_hangs_is_not_asked_again_at_once(
+    endpoint: TokenEndpoint, connection: KafkaConnection
+) -> None:
+    """Each try would take its full time, and a decider that ends waits for it. The next connection asks again."""
+    seconds = count(1000.0, tokens.ANSWER_SECONDS)
+    endpoint.failures = 3
+    with pytest.raises(NoToken, match="HTTP 503"):
+        token(tokens_of(connection, clock=lambda: next(seconds)))
+    assert endpoint.answered == [503]
 
 
 @pytest.mark.parametrize(
