@@ -7,6 +7,7 @@ import warnings
 from datetime import datetime
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr, ValidationError
 
 import tidegate
@@ -99,6 +100,16 @@ def test_a_refused_token_is_not_taken_for_a_broker_that_is_away() -> None:
     assert url in str(problem)
     assert "TIDEGATE_SASL_" in problem.hint
     assert "hunter2" not in str(problem)
+
+
+def test_a_missing_right_is_told_apart_from_other_errors_of_the_broker() -> None:
+    """`tidegate doctor` would not find it: the hint leads to the table of rights."""
+    missing = problem_of(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    away = problem_of(KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+    assert missing is not None
+    assert away is not None
+    assert "rights" in missing.hint
+    assert "tidegate doctor" in away.hint
 
 
 def test_a_skipped_record_is_reported_with_place_and_reason() -> None:

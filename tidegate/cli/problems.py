@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 from rich.text import Text
@@ -77,6 +77,15 @@ EXPECTED: Mapping[type[Exception], str] = {
 }
 """Errors whose text says what is wrong, each with a hint."""
 
+NO_RIGHT = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""What a broker answers to a user whom its ACLs do not allow it."""
+
 OPTIONAL = ("pyspark", "pyarrow", "cryptography", "jinja2", "zstandard")
 """Packages of the extra `replay`, which commands on Spark need."""
 
@@ -93,6 +102,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(
                 f"the broker did not acknowledge: {error}", "check the broker's log, and run `tidegate doctor`"
             )
+        case KafkaException() if isinstance(error.args[0], KafkaError) and error.args[0].code() in NO_RIGHT:
+            return Problem(f"Kafka: {said(error)}", "docs/how-to/security.md lists the rights that each user needs")
         case KafkaException():
             return Problem(f"Kafka: {said(error)}", "`tidegate doctor` checks the broker")
         case ModuleNotFoundError() if error.name in OPTIONAL:
