@@ -73,6 +73,14 @@ def test_compose_file_fits_the_specification() -> None:
     assert list(Draft202012Validator(schema).iter_errors(broken)) != []
 
 
+@pytest.mark.parametrize("name", ["service", "fleet", "console"])
+def test_an_image_holds_its_modules_compiled(name: str) -> None:
+    """Each stage compiles what it has copied, as root, and leaves an ordinary user: the service may not write."""
+    lines = [line for line in stage(name).splitlines() if re.match(r"(COPY|USER|RUN python -m compileall)", line)]
+    assert lines[-2:] == ["RUN python -m compileall -q /app", "USER 185:185"]
+    assert lines[0] == "USER root" or name == "service"
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_is_kept_alive_and_kept_in_bounds(name: str) -> None:
     """Each has a health check, a restart policy, limits of CPU, memory and log, an ordinary user and no privileges."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.support.fake_streaming_jobs import FakeStreamingJobs
 from tests.support.programs import captured
 from tests.support.reach import MAY, PLACES, parties, reached, templates
 from tidegate.console.settings import ConsoleSettings
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2] / "deploy" / "kubernetes"
@@ -117,6 +119,32 @@ def test_a_signal_ends_the_building_of_images(tmp_path: Path) -> None:
     assert ended.returncode != 0
     assert (ended.stdout.count("building"), ended.stderr) == (1, "")
     assert list(temporary.iterdir()) == []
+
+
+def test_who_waits_for_topics_ends_when_told_to(tmp_path: Path) -> None:
+    """Process 1 of a container has to handle SIGTERM itself: else Kubernetes waits half a minute and kills it."""
+    scripts = {
+        container["command"][2]
+        for found in objects("Deployment", "Job")
+        for kind in ("initContainers", "containers")
+        for container in found["spec"]["template"]["spec"].get(kind, ())
+        if container["name"] == "topics"
+    }
+    assert len(scripts) == 2
+    python, started = tmp_path / "python", tmp_path / "started"
+    python.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 20\n", "utf-8")
+    python.chmod(0o755)
+    for script in scripts:
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        waits = subprocess.Popen(["/bin/sh", "-c", script], env=environment, start_new_session=True)
+        try:
+            assert wait_until(started.exists, 10, 0.02)
+            waits.terminate()
+            assert waits.wait(10) == 128 + signal.SIGTERM
+        finally:
+            os.killpg(waits.pid, signal.SIGKILL)
+            waits.wait()
+        started.unlink()
 
 
 def test_each_service_has_its_deployment_account_and_budget() -> None:
