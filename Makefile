@@ -15,7 +15,7 @@ OTHER_SPARK := .tidegate/spark-$(SPARK)
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser k8s-images demo-k8s
+.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser kubeconfig k8s-images demo-k8s
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,8 +33,7 @@ test-docker: setup prometheus  ## the Compose file and the stack's tests in cont
 	TESTCONTAINERS_RYUK_DISABLED=true $(BIN)/python -m pytest --stack=containers \
 		tests/contract/test_compose_docker.py tests/integration $(ARGS)
 
-test-k8s: $(INSTALLED) k8s-images  ## tests on the Kubernetes cluster of KUBECONFIG, whose node is this machine; see docs/how-to/kubernetes.md
-	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to a cluster that may be used for tests" >&2; exit 1; }
+test-k8s: $(INSTALLED) kubeconfig k8s-images  ## tests on the Kubernetes cluster of KUBECONFIG, whose node is this machine; see docs/how-to/kubernetes.md
 	TIDEGATE_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed in every way
@@ -117,6 +116,9 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 
 setup: $(INSTALLED)
 	@$(BIN)/python -m tidegate.stack.setup
+
+kubeconfig:  # before minutes go into images
+	@test -n "$${KUBECONFIG:-}" || { echo "set KUBECONFIG to a cluster that may be used for tests" >&2; exit 1; }
 
 k8s-images:  # built and loaded by a command that gets their names, such as K8S_LOAD="kind load docker-image"
 	$(if $(strip $(K8S_LOAD)),deploy/kubernetes/load-images.sh $(K8S_LOAD))

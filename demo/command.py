@@ -117,7 +117,10 @@ def demo(
     try:
         outcome = run_demo(options, display)
     except DemoFailed as error:
-        raise Problem(f"the demo stopped: {error}", "`tidegate doctor` checks what the demo needs") from None
+        hint = "`tidegate doctor` checks what the demo needs"
+        if backend is DemoBackend.KUBERNETES:
+            hint += " of this machine; docs/how-to/kubernetes.md says what it needs of the cluster"
+        raise Problem(f"the demo stopped: {error}", hint) from None
     _print(outcome, objective, keep)
     if outcome.page and not no_browser and is_terminal(sys.stdout) and os.environ.get("DISPLAY"):
         webbrowser.open(outcome.page.as_uri())

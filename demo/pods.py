@@ -74,7 +74,7 @@ def new_pods(api: Api, base: Path, run_name: str, image: str, on_progress: Calla
         for one in yaml.safe_load_all(_RIGHTS.read_text("utf-8")):
             api.create(_APIS[one["kind"]].format(namespace), one)
     except OSError as error:
-        raise DemoFailed(f"Kubernetes: {error}") from error
+        raise DemoFailed(str(error)) from error
     on_progress(f"the job's pods will be in the namespace {namespace}")
     return Pods(api, namespace, image, address)
 

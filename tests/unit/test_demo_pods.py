@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from demo.failed import DemoFailed
 from demo.job import spec_for
 from demo.pods import Pods, new_pods
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
+from tests.support.programs import ROOT, captured
 from tests.unit.test_stack_info import sample
 from tidegate.specfields import read_spec
 
@@ -70,9 +72,18 @@ def test_a_cluster_elsewhere_is_refused(server: FakeKubernetes, tmp_path: Path) 
     with pytest.raises(DemoFailed, match="has 2 nodes"):
         made(server, tmp_path)
     server.broken = 403
-    with pytest.raises(DemoFailed, match="Kubernetes: "):
+    with pytest.raises(DemoFailed, match="/api/v1/nodes: 403: "):
         made(server, tmp_path)
     assert not [path for path in server.objects if NAMESPACES in path]
+
+
+def test_without_a_cluster_the_demo_says_what_it_needs(tmp_path: Path) -> None:
+    """It names the variable to set, and what to look up."""
+    words = [sys.executable, "-m", "demo", "--backend", "kubernetes", "--work-dir", str(tmp_path)]
+    ended = captured(*words, cwd=ROOT, env={"HOME": str(tmp_path)})
+    assert ended.returncode != 0
+    assert "error: the demo stopped: no Kubernetes: set KUBECONFIG to a kubeconfig" in ended.stderr
+    assert "docs/how-to/kubernetes.md says what it needs of the cluster" in ended.stderr
 
 
 def test_the_spec_of_a_job_in_pods(server: FakeKubernetes, tmp_path: Path) -> None:
