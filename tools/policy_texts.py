@@ -133,7 +133,8 @@ STATUSES = (
     (
         Status.UNKNOWN,
         "any",
-        "nobody knows whether the job runs: `tidegate why JOB` says what to check",
+        "nobody knows whether the job runs: `tidegate why JOB` says what to check; or it starts: if that takes minutes, "
+        "the actuator's log says what hinders the driver",
     ),
     (
         Status.LATE,

@@ -402,6 +402,13 @@ def test_unknown_is_not_dead() -> None:
     assert decision.status is Status.UNKNOWN
 
 
+def test_a_job_that_starts_is_not_called_fine() -> None:
+    """Nobody has ordered the start, so no command is pending; with a wrong image it never gets further."""
+    shot = snapshot(0, state=ClusterState.STARTING, slots=None)
+    _, decision = step(JobState.new(), shot, job(), observed(shot))
+    assert (codes(decision), decision.status) == (["JOB_STARTING"], Status.UNKNOWN)
+
+
 @pytest.mark.parametrize(("capacity", "status"), [(100, Status.FINE), (40, Status.LATE)])
 def test_a_running_job_of_unknown_size_is_not_called_stopped(capacity: int, status: Status) -> None:
     """Nothing changes until its cluster has said how many slots it has, but a late job is called late."""

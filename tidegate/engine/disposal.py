@@ -16,6 +16,7 @@ from tidegate.events.decision import Status, TrailEntry
 from tidegate.events.snapshot import ClusterState
 
 BOUNDS = Bounds()
+UNJUDGED = frozenset({"JOB_STATE_UNKNOWN", "JOB_STARTING"})
 HALTING = (Status.STOPPED_STATE_LIMIT, Status.FAILED_STATE_LIMIT)
 
 
@@ -98,5 +99,5 @@ def _status(case: Case, proposal: Proposal[Any], direction: int) -> Status:
         if direction == 0 and case.current == 0:
             direction = command.to_parallelism  # starting again at the same size
     if direction == 0:
-        return Status.UNKNOWN if proposal.code == "JOB_STATE_UNKNOWN" else Status.FINE
+        return Status.UNKNOWN if proposal.code in UNJUDGED else Status.FINE
     return Status.PENDING_SCALE_UP if direction > 0 else Status.PENDING_SCALE_DOWN

@@ -27,7 +27,7 @@ class Status(StrEnum):
 
     FINE = "FINE"
     UNKNOWN = "UNKNOWN"
-    """Nobody knows whether the job runs."""
+    """Nobody knows whether the job runs, or it starts, and no query of it runs yet."""
     LATE = "LATE"
     """The job is late, or does not run although it should, and nothing will change."""
     PENDING_SCALE_UP = "PENDING_SCALE_UP"

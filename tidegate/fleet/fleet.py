@@ -202,7 +202,7 @@ class FleetJob:
 URGENCY = {
     Status.FAILED_STATE_LIMIT: 0,
     Status.STOPPED_STATE_LIMIT: 0,
-    Status.UNKNOWN: 0,
+    Status.UNKNOWN: 1,
     Status.LATE: 1,
     Status.POOL_EXHAUSTED: 1,
     Status.PENDING_SCALE_UP: 2,

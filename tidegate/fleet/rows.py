@@ -25,7 +25,7 @@ class Badge:
 
 BADGES: dict[Status | Trouble, Badge] = {
     Status.FINE: Badge("fine", "✓", "good"),
-    Status.UNKNOWN: Badge("state unknown", "?", "unknown"),
+    Status.UNKNOWN: Badge("unknown", "?", "unknown"),
     Status.LATE: Badge("late", "!", "bad"),
     Status.PENDING_SCALE_UP: Badge("scaling up", "↑", "busy"),
     Status.PENDING_SCALE_DOWN: Badge("scaling down", "↓", "busy"),
