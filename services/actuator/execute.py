@@ -25,7 +25,7 @@ from services.actuator.checkpoint import CheckpointError
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
 from services.actuator.fence import Fence, JobFence, Outfenced
-from services.actuator.machine import Action, ActionEvent
+from services.actuator.machine import Action, ActionEvent, advance
 from services.actuator.progress import CommandProgress
 from services.actuator.task import Abandoned, ActionOutcome, Task
 from tidegate.events.command import ScalingCommand
@@ -209,6 +209,7 @@ def _actions(
             accepted=newest(Phase.ACCEPTED),
             stopped=newest(Phase.RUNNING if state.way is Way.HANDOVER else Phase.STOPPED),
             running=newest(Phase.RUNNING),
+            last=advance(state, ActionEvent.SILENT).phase is Phase.FAILED,
         ),
         Action.WARM: lambda: warm(task, drivers, state.parallelism, maybe_submitted=maybe_submitted),
         Action.SWITCH: lambda: switch(task, drivers, newest(Phase.SWITCHING)),

@@ -127,6 +127,23 @@ def test_what_hinders_a_driver_is_in_the_log_long_before_its_deadline(
     assert said == ["WARNING"] * 4
 
 
+def test_a_failed_start_leaves_no_driver_that_has_not_arrived(world: StartingWorld) -> None:
+    """It would look as if the job started, for ever, also after somebody has corrected the image in the spec."""
+    world.hindrance = "ErrImagePull: no such image"
+    assert world.carry(command(CommandKind.START, from_parallelism=0, epoch=1, command_id="first")) is Phase.FAILED
+    assert world.live_drivers(world.spec) == frozenset()
+    assert world.topic[-1].sentence.endswith("The reason: ErrImagePull: no such image. The driver was ended.")
+    world.hindrance = ""
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.VERIFIED
+
+
+def test_a_failed_start_leaves_a_driver_that_has_arrived(world: StartingWorld) -> None:
+    """It may only be slow, and whoever looks finds what it does."""
+    world.works = lambda _size: False
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    assert len(world.live_drivers(world.spec)) == 1
+
+
 @pytest.mark.parametrize(("every", "code"), [(5.0, "FIRST_BATCH"), (0.04, "OK")])
 def test_a_start_is_over_when_its_first_batch_is_at_work(world: StartingWorld, every: float, code: str) -> None:
     """Half an interval after a task of a batch of 500 s has finished, the job is measured and may grow in place.

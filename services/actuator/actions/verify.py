@@ -3,15 +3,21 @@
 What was there before is in the result of the stop: the newest commit of each query, and its id. Results written by a
 version of Tidegate that did not record it so cannot be verified against. Then the attempt counts as failed, which
 leads to an orderly stop and a start that can be verified.
+
+If nothing is tried after a failed attempt, a driver that has not arrived is ended, as it has written nothing: a pod
+whose image is not there, or that no node takes, would make the job look as if it started, and nothing else could be
+started. One that has arrived stays, because it may only be slow.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
+from services.actuator.actions.pair import end_driver
 from services.actuator.actions.start_deadline import going_back_could_help
 from services.actuator.actions.start_watch import StartWatch
-from services.actuator.drivers import JobDrivers
+from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.result import ActionResult
@@ -20,9 +26,18 @@ from tidegate.launcher.control.files import Token
 
 
 def verify(
-    task: Task, drivers: JobDrivers, *, accepted: ActionResult, stopped: ActionResult, running: ActionResult
+    task: Task,
+    drivers: JobDrivers,
+    *,
+    accepted: ActionResult,
+    stopped: ActionResult,
+    running: ActionResult,
+    last: bool,
 ) -> ActionOutcome:
-    """Wait for the first commit of the new run; the three results are those of the command's earlier phases."""
+    """Wait for the first commit of the new run; the three results are those of the command's earlier phases.
+
+    `last` says that nothing is tried after this attempt.
+    """
     if stopped.checkpoint is None or running.run is None:
         sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
         outcome = ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
@@ -48,6 +63,16 @@ def verify(
         if name in result.details:
             details[name] = result.details[name]
     works = outcome.event is not ActionEvent.SILENT
+    if not works and last and running.submission_id is not None and _end_absent(task, drivers, running.submission_id):
+        outcome = replace(outcome, sentence=f"{outcome.sentence.rstrip('.')}. The driver was ended.")
     return replace(
         outcome, details=details, submission_id=running.submission_id, delay_seconds=delay if works else None
     )
+
+
+def _end_absent(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
+    """End a live driver that has not arrived; return whether there was one, and it is gone."""
+    with contextlib.suppress(*NO_ANSWER):
+        absent = any(driver.submission_id == submission_id and not driver.facts for driver in drivers.live())
+        return absent and end_driver(task, drivers, submission_id)
+    return False
