@@ -133,8 +133,7 @@ STATUSES = (
     (
         Status.UNKNOWN,
         "any",
-        "nobody knows whether the job runs: `tidegate why JOB` says what to check; or it starts: if that takes minutes, "
-        "the actuator's log says what hinders the driver",
+        "nobody knows whether the job runs: see `tidegate why JOB`; or it starts: see the actuator's log",
     ),
     (
         Status.LATE,

@@ -138,7 +138,7 @@ def test_a_template_adds_and_tidegate_wins() -> None:
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        ({"phase": "Pending"}, DriverState.PENDING),
+        ({"phase": "Pending"}, DriverState.RUNNING),  # its image is pulled
         ({"phase": "Running"}, DriverState.RUNNING),
         ({"phase": "Unknown"}, DriverState.RUNNING),
         ({"phase": "Succeeded"}, DriverState.ENDED),
@@ -147,10 +147,17 @@ def test_a_template_adds_and_tidegate_wins() -> None:
 )
 def test_the_phase_is_the_state(server: FakeKubernetes, status: dict[str, Any], state: DriverState) -> None:
     """A pod that is being deleted is alive until the API does not list it: its containers may still run (I4)."""
-    pod(server, RUN, status)
+    placed = {"nodeName": "node-1"}
+    pod(server, RUN, status, spec=placed)
     assert Kubernetes(server.api).state(SPEC, ID) is state
-    pod(server, RUN, status, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    pod(server, RUN, status, spec=placed, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     assert Kubernetes(server.api).state(SPEC, ID) is state
+
+
+def test_a_pod_without_a_node_waits_for_room(server: FakeKubernetes) -> None:
+    """A node may still come: nobody ends it."""
+    pod(server, RUN, {"phase": "Pending"})
+    assert Kubernetes(server.api).state(SPEC, ID) is DriverState.PENDING
 
 
 def test_a_deleted_pod_has_ended(server: FakeKubernetes) -> None:

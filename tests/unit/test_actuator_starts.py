@@ -137,6 +137,16 @@ def test_a_failed_start_leaves_no_driver_that_has_not_arrived(world: StartingWor
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.VERIFIED
 
 
+def test_a_failed_start_leaves_a_driver_that_waits_for_room(
+    world: StartingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node autoscaler may need longer than the deadline, and another job may end: then it runs."""
+    world.hindrance = "No node takes the driver's pod: 0/3 nodes are available"
+    monkeypatch.setattr(world, "state", lambda _spec, _driver: DriverState.PENDING)
+    assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
+    assert len(world.live_drivers(world.spec)) == 1
+
+
 def test_a_failed_start_leaves_a_driver_that_has_arrived(world: StartingWorld) -> None:
     """It may only be slow, and whoever looks finds what it does."""
     world.works = lambda _size: False

@@ -5,8 +5,8 @@ version of Tidegate that did not record it so cannot be verified against. Then t
 leads to an orderly stop and a start that can be verified.
 
 If nothing is tried after a failed attempt, a driver that has not arrived is ended, as it has written nothing: a pod
-whose image is not there, or that no node takes, would make the job look as if it started, and nothing else could be
-started. One that has arrived stays, because it may only be slow.
+whose image is not there would make the job look as if it started, and nothing else could be started. One that waits
+for room in the cluster stays, because room may come, and so does one that has arrived, because it may only be slow.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import replace
 from services.actuator.actions.pair import end_driver
 from services.actuator.actions.start_deadline import going_back_could_help
 from services.actuator.actions.start_watch import StartWatch
+from services.actuator.backends import DriverState
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
@@ -71,8 +72,9 @@ def verify(
 
 
 def _end_absent(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
-    """End a live driver that has not arrived; return whether there was one, and it is gone."""
+    """End a driver that has a place and has not arrived; return whether there was one, and it is gone."""
     with contextlib.suppress(*NO_ANSWER):
         absent = any(driver.submission_id == submission_id and not driver.facts for driver in drivers.live())
-        return absent and end_driver(task, drivers, submission_id)
+        waits = drivers.state(submission_id) is DriverState.PENDING
+        return absent and not waits and end_driver(task, drivers, submission_id)
     return False

@@ -44,6 +44,7 @@ class DriverState(StrEnum):
     """What the cluster says about a driver."""
 
     PENDING = "pending"
+    """It waits until the cluster has room for it, or looks at it."""
     RUNNING = "running"
     ENDED = "ended"
     ABSENT = "absent"

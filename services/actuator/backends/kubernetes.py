@@ -96,7 +96,8 @@ class Kubernetes:
             return DriverState.ENDED if "/" in submission_id else DriverState.ABSENT
         if is_over(pod):
             return DriverState.ENDED
-        return DriverState.PENDING if phase_of(pod) == "Pending" else DriverState.RUNNING
+        waits = phase_of(pod) == "Pending" and node_of(pod) is None
+        return DriverState.PENDING if waits else DriverState.RUNNING
 
     def reason(self, spec: JobSpec, submission_id: str) -> str:
         """Return why a driver's pod does not start, or was ended by the cluster."""
