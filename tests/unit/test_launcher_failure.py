@@ -69,6 +69,16 @@ def test_an_exception_of_the_jvm_is_found_in_what_py4j_says() -> None:
     assert explanation(text).startswith("java.io.FileNotFoundException: File file:/events does not exist (py4j")
 
 
+def test_a_cause_that_says_more_than_its_own_cause_is_told() -> None:
+    """Java's last cause does not name the program that is not there."""
+    text = (
+        'Exception in thread "main" java.lang.reflect.InvocationTargetException\n\tat org.x.Y(Y.java:1)\n'
+        'Caused by: java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory\n'
+        "\tat org.x.Y(Y.java:1)\nCaused by: java.io.IOException: error=2, No such file or directory\n"
+    )
+    assert explanation(text).startswith('java.io.IOException: Cannot run program "/no/python": error=2, No such file')
+
+
 def test_a_call_into_the_jvm_is_explained_by_what_the_jvm_says() -> None:
     """Next to the root cause stands the exception that Spark made of it, not that some call has failed."""
     said = (
@@ -81,6 +91,17 @@ def test_a_call_into_the_jvm_is_explained_by_what_the_jvm_says() -> None:
     assert explanation(text) == f"java.lang.ClassNotFoundException: delta.DefaultSource ({said})"
 
 
+NO_RESOURCES = (
+    "26/11/28 18:24:48 WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI to"
+    " ensure that workers are registered and have sufficient resources\n"
+)
+GRANTED = "26/11/28 18:24:49 INFO StandaloneSchedulerBackend: Granted executor ID app-1/0 on hostPort 10.0.0.1:1\n"
+EXITED = (
+    "26/11/28 18:24:50 INFO StandaloneAppClient$ClientEndpoint: Executor updated: app-1/0 is now EXITED"
+    " (Command exited with code 1)\n"
+)
+
+
 @pytest.mark.parametrize(
     ("log", "said"),
     [
@@ -89,6 +110,9 @@ def test_a_call_into_the_jvm_is_explained_by_what_the_jvm_says() -> None:
         ("launcher: error: script 'x': there is no such file on this machine\n", "there is no such file"),
         ("Error: Failed to load class org.X.\nlog4j: x\n", "Failed to load class"),
         ("2026-11-22T11:00:00+00:00 tidegate launcher: run 4-1 must not start a query: no\n", "run 4-1 must not"),
+        (NO_RESOURCES, "no worker has as much free as one needs"),
+        (f"{NO_RESOURCES}{GRANTED}", ""),
+        (f"{GRANTED}{EXITED}{GRANTED}{EXITED}{NO_RESOURCES}", "the last of 2 as EXITED (Command exited with code 1)."),
     ],
 )
 def test_the_last_errors_of_a_log(log: str, said: str) -> None:

@@ -33,6 +33,16 @@ _MISSING = re.compile(
 """What Java, Spark and Python say if a jar or a package is not there."""
 _CALL_FAILED = re.compile(r"py4j\.protocol\.Py4JJavaError: An error occurred while calling ")
 """What py4j says of any call that fails, before the exception of the JVM."""
+_EXECUTOR = re.compile(
+    r"Granted executor ID |Registered executor |Executor updated: \S+ is now (?P<end>(?:EXITED|FAILED|LOST).*)"
+)
+"""What a driver on a standalone cluster says of its executors."""
+_NO_RESOURCES = "has not accepted any resources"
+"""What any driver says as long as it has tasks and no executor."""
+_NO_EXECUTOR = (
+    "Spark has no executor for the job. Either no worker has as much free as one needs "
+    "(application.executor_cores, executor_memory_mb), or executors end as soon as they start, and their logs say why."
+)
 _STACK = re.compile(r"^\s+(?:at |\.\.\. \d+ more|File \")|^\t")
 
 
@@ -62,10 +72,20 @@ def root_cause(text: str) -> str:
     caused = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
     raised = [line for line in lines[1:] if _ERROR.match(line)]
     # Java puts the root at the end of its chain, Python at the end of the traceback
-    root = caused[-1] if caused else raised[-1] if raised else top
+    root = _telling(caused) if caused else raised[-1] if raised else top
     if raised and raised[0] != root and _CALL_FAILED.match(top):
         top = raised[0]
     return root if root in top or top.startswith("Traceback") else f"{root} ({top})"
+
+
+def _telling(caused: list[str]) -> str:
+    """Return the last of a chain of causes, or the one before if it says the same and more."""
+    root = caused[-1]
+    for cause in caused[-2::-1]:
+        if (root.partition(": ")[2] or root) not in cause:
+            break
+        root = cause
+    return root
 
 
 def is_missing(text: str) -> bool:
@@ -74,7 +94,7 @@ def is_missing(text: str) -> bool:
 
 
 def last_errors(log: str) -> str:
-    """Return what the end of a driver's log says went wrong; an empty text if it names no error."""
+    """Return what the end of a driver's log says went wrong; an empty text if it names no error, and no lack."""
     lines = log.splitlines()
     stacks = [number for number, line in enumerate(lines) if line.startswith("Traceback ")]
     if stacks:
@@ -85,7 +105,21 @@ def last_errors(log: str) -> str:
         before = [number for number in named if number < caused[-1]]
         first = before[-1] if before else caused[-1]
         return root_cause("\n".join(lines[first : caused[-1] + 1]))
-    return lines[named[-1]].strip() if named else ""
+    return lines[named[-1]].strip() if named else _missing_executors(lines)
+
+
+def _missing_executors(lines: list[str]) -> str:
+    """Return why a driver has no executors, as its log tells; an empty text if it has some, or does not say."""
+    ends, has_none = list[str](), False
+    for line in lines:
+        if (of := _EXECUTOR.search(line)) is not None:
+            has_none = False
+            ends += [of["end"]] if of["end"] else []
+        elif _NO_RESOURCES in line:
+            has_none = True
+    if ends:
+        return f"Executors have ended, the last of {len(ends)} as {ends[-1]}. Their logs on the workers say why."
+    return _NO_EXECUTOR if has_none else ""
 
 
 def explanation(text: str, secrets: Iterable[str] = ()) -> str:
