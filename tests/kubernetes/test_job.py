@@ -143,6 +143,25 @@ def test_a_lost_driver_is_started_again(job: Job) -> None:
     assert again.submission_id != driver
 
 
+def test_a_wrong_image_can_be_corrected(job: Job) -> None:
+    """A start whose driver never arrives leaves no pod that looks as if it started; the next one is carried out."""
+    right, app = job.spec, job.spec.application
+    assert app.kubernetes is not None
+    pods = app.kubernetes.model_copy(update={"image": "127.0.0.1:1/no/such:image"})
+    wrong = app.model_copy(update={"kubernetes": pods, "start_deadline_seconds": 10.0})
+    job.order(CommandKind.STOP, 0)
+    job.spec = right.model_copy(update={"application": wrong})
+    try:
+        end = job.carry_out(CommandKind.START, 2)
+    finally:
+        job.spec = right
+    print(end.sentence)
+    assert (end.phase, end.code) == (Phase.FAILED, "NOT_VERIFIED")
+    assert end.sentence.endswith("The driver was ended.")
+    assert job.cluster.live_drivers(right) == frozenset()
+    _show(job.order(CommandKind.START, 2))
+
+
 def test_queries_need_no_api_server(job: Job) -> None:
     """For 30 s nobody answers: the batches go on, and afterwards the size can be changed in place."""
     before = len(job.batches())
