@@ -35,6 +35,7 @@ from tests.kubernetes.test_job import (
     test_a_lost_driver_is_started_again,
     test_a_stale_driver_does_not_write,
     test_a_stopped_job_leaves_nothing,
+    test_a_wrong_image_can_be_corrected,
 )
 from tests.support.kubectl import Kubectl
 from tidegate.events.command import CommandKind
@@ -50,6 +51,7 @@ __all__ = [
     "test_a_lost_driver_is_started_again",
     "test_a_stale_driver_does_not_write",
     "test_a_stopped_job_leaves_nothing",
+    "test_a_wrong_image_can_be_corrected",
 ]
 
 pytestmark = pytest.mark.timeout(600)
