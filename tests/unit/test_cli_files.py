@@ -76,16 +76,16 @@ def test_doctor_looks_for_the_files_of_jobs() -> None:
     with fake_webhdfs() as hdfs:
         files, spec = Files({"hdfs": {"url": hdfs.url}}), _spec("hdfs://nn/ck", "hdfs://nn/events")
         hdfs.put("/data/a", b"")
-        (missing,) = files_of_jobs({"rates": spec}, files)
+        (missing,) = files_of_jobs({"rates": spec}, files, {})
         assert (missing.verdict, missing.what) == ("fail", "event_log_dir of rates")
         assert missing.remedy == "make the folder: hdfs dfs -mkdir -p hdfs://nn/events"
         hdfs.put("/events/.made", b"")
-        assert [finding.verdict for finding in files_of_jobs({"rates": spec}, files)] == ["ok"]
+        assert [finding.verdict for finding in files_of_jobs({"rates": spec}, files, {})] == ["ok"]
         hdfs.put("/ck/metadata", b"")
-        assert [finding.verdict for finding in files_of_jobs({"rates": spec}, files)] == ["ok", "ok"]
+        assert [finding.verdict for finding in files_of_jobs({"rates": spec}, files, {})] == ["ok", "ok"]
         hdfs.forbidden = True
-        assert "Permission denied" in next(files_of_jobs({"rates": spec}, files)).found
-    assert list(files_of_jobs({"rates": _spec("/ck", "file:/events", control_dir="/control")}, files)) == []
+        assert "Permission denied" in next(files_of_jobs({"rates": spec}, files, {})).found
+    assert list(files_of_jobs({"rates": _spec("/ck", "file:/events", control_dir="/control")}, files, {})) == []
 
 
 def test_doctor_names_a_checkpoint_of_another_query(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_doctor_names_a_checkpoint_of_another_query(tmp_path: Path) -> None:
 
     def found() -> list[tuple[str, bool]]:
         seen = {"rates": snapshot(1, query_id="q-2")}
-        return [(each.verdict, "q-1, q-3" in each.found) for each in other_checkpoints(specs, seen, Files())]
+        return [(each.verdict, "q-1, q-3" in each.found) for each in other_checkpoints(specs, seen, Files(), {})]
 
     assert found() == []  # this machine does not see the job's files
     (tmp_path / "events" / "app-1").touch()
@@ -111,8 +111,8 @@ def test_doctor_names_a_checkpoint_of_another_query(tmp_path: Path) -> None:
     assert found() == []
 
 
-def test_doctor_asks_for_the_checkpoints_of_a_silent_file_system_once() -> None:
-    """And for that of a job whose query nobody knows not at all."""
+def test_doctor_asks_for_the_checkpoints_of_a_silent_file_system_once(tmp_path: Path) -> None:
+    """And not at all if it was silent before, or if nobody knows the job's query."""
     asked = []
 
     class AskedFiles(Files):
@@ -124,8 +124,15 @@ def test_doctor_asks_for_the_checkpoints_of_a_silent_file_system_once() -> None:
     files = AskedFiles({"hdfs": {"url": "http://127.0.0.1:1", "timeout_seconds": 0.2}})
     specs = {name: _spec(f"hdfs://gone/{name}", "hdfs://gone/events") for name in "abc"}
     seen = {"a": snapshot(1), "b": snapshot(1, query_id="q"), "c": snapshot(1, query_id="q")}
-    assert list(other_checkpoints(specs, seen, files)) == []
+    silent: dict[str, str] = {}
+    assert list(other_checkpoints(specs, seen, files, silent)) == []
     assert asked == ["hdfs://gone/b"]
+    assert list(silent) == ["hdfs://gone"]
+    assert list(other_checkpoints(specs, seen, files, silent)) == []
+    assert asked == ["hdfs://gone/b"]
+    elsewhere = {"b": _spec(f"{tmp_path}/ck", "hdfs://gone/events", control_dir="/control")}
+    assert list(other_checkpoints(elsewhere, {"b": seen["b"]}, files, silent)) == []
+    assert asked[1:] == [f"{tmp_path}/ck"]
 
 
 def test_doctor_asks_a_silent_file_system_once() -> None:
@@ -135,7 +142,7 @@ def test_doctor_asks_a_silent_file_system_once() -> None:
         silent = {"url": "http://127.0.0.1:1", "timeout_seconds": 0.2}
         files = Files({"hdfs://gone": silent, "hdfs://nn": {"url": hdfs.url}})
         specs = {"a": _spec("hdfs://gone/a", "hdfs://gone/events"), "b": _spec("hdfs://gone/b", "hdfs://nn/events")}
-        logs, checkpoint, good, other = files_of_jobs(specs, files)
+        logs, checkpoint, good, other = files_of_jobs(specs, files, {})
     assert (logs.verdict, "127.0.0.1:1" in logs.found) == ("fail", True)
     assert checkpoint.found == "hdfs://gone/a: not looked for; see event_log_dir of rates"
     assert good.verdict == "ok"
@@ -150,7 +157,7 @@ def test_doctor_sums_up_by_file_system() -> None:
         silent = {"url": "http://127.0.0.1:1", "timeout_seconds": 0.2}
         files = Files({"hdfs://gone": silent, "hdfs://nn": {"url": hdfs.url}})
         specs = {f"{number}": _spec(f"hdfs://gone/{number}", f"hdfs://nn/events/{number}") for number in range(6)}
-        logs, unreachable, left, missing = files_of_jobs(specs, files)
+        logs, unreachable, left, missing = files_of_jobs(specs, files, {})
     assert (logs.verdict, logs.what, logs.found) == ("ok", "event_log_dir of 5 jobs", "hdfs://nn")
     assert "127.0.0.1:1" in unreachable.found
     assert (missing.verdict, "events/5" in missing.remedy) == ("fail", True)

@@ -139,15 +139,15 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     if info is not None:
         yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
     with suppress(Unreachable, NoSuchTopic):  # the lines above say so
-        specs, files = current_specs(settings), Files(settings.files)
+        specs, files, silent = current_specs(settings), Files(settings.files), dict[str, str]()
         yield from refused_specs(specs)
         yield from _spark_of_jobs(specs)
-        yield from files_of_jobs(specs, files)
+        yield from files_of_jobs(specs, files, silent)
         longest = timedelta(seconds=2 * max((spec.interval_seconds for spec in specs.values()), default=0))
         recent = received(MetricSnapshot, settings, since=max(RECENT, longest), on_error=skip)
         newest = {one.event.job_id: one.event for one in recent if one.event.job_id in specs}
         yield from warnings_about(newest)
-        yield from other_checkpoints(specs, newest, files)
+        yield from other_checkpoints(specs, newest, files, silent)
 
 
 def _python() -> Finding:
@@ -299,13 +299,14 @@ def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:
             yield Finding("warn", f"measurement of {job_id}", said, remedy)
 
 
-def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Finding]:
+def files_of_jobs(specs: Mapping[str, JobSpec], files: Files, silent: dict[str, str]) -> Iterator[Finding]:
     """Look for the event logs, and ask for the checkpoints, of jobs whose files are not on the services' machines.
 
-    Each question to a file system that does not answer lasts as long as its time limit, so it is asked once. What is
-    well, or was not looked for, is one line for many jobs of a file system.
+    Each question to a file system that does not answer lasts as long as its time limit, so it is asked once: `silent`
+    gets such a file system, with what was looked for. What is well, or was not looked for, is one line for many jobs of
+    a file system.
     """
-    found = list(_files_of_each(specs, files))
+    found = list(_files_of_each(specs, files, silent))
 
     def is_common(finding: Finding) -> bool:
         return finding.verdict == "ok" or NOT_LOOKED_FOR in finding.found
@@ -322,15 +323,16 @@ def files_of_jobs(specs: Mapping[str, JobSpec], files: Files) -> Iterator[Findin
             yield replace(finding, what=f"{name} of {alike[kind]} jobs", found=f"{root}{what}{why}")
 
 
-def _files_of_each(specs: Mapping[str, JobSpec], files: Files) -> Iterator[tuple[str, str, Finding]]:
+def _files_of_each(
+    specs: Mapping[str, JobSpec], files: Files, silent: dict[str, str]
+) -> Iterator[tuple[str, str, Finding]]:
     """Yield the findings on each job, with the name of the field and the file system."""
     advice = "docs/how-to/no-shared-directory.md"
-    silent: dict[str, str] = {}
     for spec in specs.values():
         app = spec.application
         logs = log_directory(app.event_log_dir)
         for name, location in (("event_log_dir", logs), ("checkpoint_location", app.checkpoint_location)):
-            what, root = f"{name} of {spec.job_id}", "/".join(location.split("/")[:3])
+            what, root = f"{name} of {spec.job_id}", _file_system(location)
             if root in silent:
                 yield name, root, Finding("fail", what, f"{location}{NOT_LOOKED_FOR}; see {silent[root]}", advice)
                 continue
@@ -351,18 +353,23 @@ def _files_of_each(specs: Mapping[str, JobSpec], files: Files) -> Iterator[tuple
                 yield name, root, Finding("fail", what, str(error), advice)
 
 
+def _file_system(location: str) -> str:
+    """Return the scheme and the authority of a URI."""
+    return "/".join(location.split("/")[:3])
+
+
 def other_checkpoints(
-    specs: Mapping[str, JobSpec], newest: Mapping[str, MetricSnapshot], files: Files
+    specs: Mapping[str, JobSpec], newest: Mapping[str, MetricSnapshot], files: Files, silent: dict[str, str]
 ) -> Iterator[Finding]:
     """Name the jobs whose spec has another checkpoint than their running query: if it is started, it begins again.
 
-    That there is no checkpoint counts only where this machine sees the job's event logs.
+    That there is no checkpoint counts only where this machine sees the job's event logs. `silent` is as that of
+    `files_of_jobs`.
     """
-    silent: set[str] = set()
     for job_id, snapshot in sorted(newest.items()):
         app = specs[job_id].application
         location, query = app.checkpoint_location, snapshot.query_id
-        root = "/".join(location.split("/")[:3])
+        root, logs = _file_system(location), log_directory(app.event_log_dir)
         if query is None or root in silent:
             continue
         what = f"checkpoint_location of {job_id}"
@@ -374,12 +381,12 @@ def other_checkpoints(
             if queries:
                 found = f"{location} belongs to the query {', '.join(queries)}, and the running one is {query}"
                 yield Finding("fail", what, found, remedy)
-            elif entries(files.log_place(app.event_log_dir)):
+            elif _file_system(logs) not in silent and entries(files.place(logs)):
                 yield Finding("warn", what, f"{location} has no checkpoint, but the job's query is running", remedy)
         except PermissionError:
             continue
         except OSError:
-            silent.add(root)  # `files_of_jobs` names it
+            silent[root] = what
 
 
 def _queries_at(root: Place) -> Iterator[str]:
