@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.support.engine import step
 from tests.support.events import job, result, steady
-from tidegate.cli import app
+from tidegate.cli import app, bars
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import decode, value_of
@@ -133,6 +135,15 @@ def test_the_summary_is_a_table_of_what_changed(spec_file: Path) -> None:
     assert code == 0
     assert "PENDING_SCALE_UP" in out
     assert f"{len(SNAPSHOTS)} decisions" in out
+
+
+def test_the_summary_shows_how_far_it_is(spec_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a bar counts the decisions; standard output is the same."""
+    text = ndjson([value_of(s) for s in SNAPSHOTS])
+    plain, terminal = run(spec_file, text, "--summary"), Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(bars, "stderr", lambda: terminal)
+    assert run(spec_file, text, "--summary") == plain
+    assert f"{len(SNAPSHOTS)}/" in terminal.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Annotated, TextIO, TypeVar
 
 import typer
 
+from tidegate.cli.bars import bars
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.decide import AlreadyDecided
@@ -55,11 +56,13 @@ def decide(
     with _opened(snapshots) as lines:
         name = "standard input" if snapshots == "-" else snapshots
         decisions = decided(specs, _some(_events(lines, name, MetricSnapshot), name), outcomes)
-        if summary:
-            _summarize(list(decisions))
+        if not summary:
+            for decision in decisions:
+                typer.echo(value_of(decision))
             return
-        for decision in decisions:
-            typer.echo(value_of(decision))
+        with bars() as shown:
+            made = list(shown.track(decisions, description="decisions"))
+    _summarize(made)
 
 
 def decided(
