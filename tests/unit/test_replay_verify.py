@@ -21,6 +21,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.snapshot import snapshot_id
 from tidegate.installed import engine
 from tidegate.replay.difference import first_difference
+from tidegate.replay.recompute import RecomputeResult
 from tidegate.replay.report import render
 from tidegate.replay.verify import JobTally, JobVerifier
 
@@ -120,7 +121,7 @@ def test_an_altered_field_is_reported(path: str) -> None:
     assert (tally.first.path, tally.first.place) == (path, "partition 0, offset 150")
     assert tally.first.recorded == json.dumps(ALTERED[path])
     assert tally.first.recomputed != tally.first.recorded
-    assert "150" in render([tally], 1.0)
+    assert "150" in render(RecomputeResult((tally,), 1.0))
 
 
 def test_every_flipped_bit_of_a_decision_is_found() -> None:
@@ -189,7 +190,7 @@ def test_a_missing_snapshot_is_reported() -> None:
     tally = verify([row for row in rows() if not (row[1] == 0 and row[2] == 150)])
     assert tally.not_recomputable == {"SNAPSHOT_MISSING": 1, "STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
     assert (tally.differing, tally.identical) == (0, COUNT - 50)
-    report = render([tally], 2.0)
+    report = render(RecomputeResult((tally,), 2.0))
     assert "1 not recomputable (SNAPSHOT_MISSING)" in report
     assert f"identical {COUNT - 50}/{COUNT}" in report
 
@@ -248,7 +249,7 @@ def test_a_job_whose_state_was_reset_is_still_verified() -> None:
     later = [(s, k, n + COUNT, v) for n, (s, *values) in enumerate(_shifted()) for k, v in enumerate(values)]
     tally = verify(rows() + later)
     assert tally == JobTally(JOB, identical=COUNT + 10, state_resets=1)
-    assert "orders restarted from an empty state 1 times" in render([tally], 1.0)
+    assert "orders restarted from an empty state 1 times" in render(RecomputeResult((tally,), 1.0))
 
 
 def _shifted() -> list[tuple[int, bytes, bytes]]:

@@ -148,7 +148,7 @@ def recompute(
             job=job,
             master=master,
         )
-    stdout().print(render(result.jobs, result.seconds, result.damaged), end="")
+    stdout().print(render(result), end="")
     if not result.ok:
         raise typer.Exit(NO)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from tidegate.replay.difference import Difference
-from tidegate.replay.verify import JobTally, NotRecomputable
+from tidegate.replay.recompute import RecomputeResult
+from tidegate.replay.verify import NotRecomputable
 
 SHOWN = 50
 """Most jobs in the table; those with differences come first."""
 
 
-def render(jobs: Sequence[JobTally], seconds: float, damaged: Iterable[str] = ()) -> str:
+def render(result: RecomputeResult) -> str:
     """Return the report of a recomputation."""
-    ordered = sorted(jobs, key=lambda job: (-job.differing, -sum(job.not_recomputable.values()), job.job_id))
+    ordered = sorted(result.jobs, key=lambda job: (-job.differing, -sum(job.not_recomputable.values()), job.job_id))
     width = max([3, *(len(job.job_id) for job in ordered[:SHOWN])])
     head = ("decisions", "identical", "differing", "not recomputable", "other version", "repeated", "undecided")
     lines = [f"{'job':{width}}  " + "  ".join(head)]
@@ -25,23 +24,20 @@ def render(jobs: Sequence[JobTally], seconds: float, damaged: Iterable[str] = ()
         )
     if len(ordered) > SHOWN:
         lines.append(f"… and {len(ordered) - SHOWN} more jobs")
-    decisions = sum(job.decisions for job in jobs)
-    identical = sum(job.identical for job in jobs)
-    pace = f" ({decisions / seconds:,.0f} decisions/s)" if seconds > 0 else ""
-    lines += ["", f"identical {identical}/{decisions} in {seconds:.1f} s{pace}"]
+    pace = f" ({result.decisions / result.seconds:,.0f} decisions/s)" if result.seconds > 0 else ""
+    lines += ["", f"identical {result.identical}/{result.decisions} in {result.seconds:.1f} s{pace}"]
     lines += [
         f"  {job.job_id} restarted from an empty state {job.state_resets} times" for job in ordered if job.state_resets
     ]
     for reason in NotRecomputable:
-        count = sum(job.not_recomputable.get(reason.name, 0) for job in jobs)
-        if count:
+        if count := result.not_recomputable.get(reason.name):
             lines.append(f"  {count} not recomputable ({reason.name}): {reason.value}")
-    if other := sum(job.other_version for job in jobs):
+    if other := sum(job.other_version for job in ordered):
         lines.append(f"  {other} made by another engine version")
-    if differing := sum(job.differing for job in jobs):
-        lines.append(f"  {differing} DIFFERING; the first of each job:")
+    if result.differing:
+        lines.append(f"  {result.differing} DIFFERING; the first of each job:")
         lines += [f"    {line}" for job in ordered if job.first for line in explain(job.first)]
-    lines += [f"  DAMAGED {line}" for line in damaged]
+    lines += [f"  DAMAGED {line}" for line in result.damaged]
     return "\n".join(lines) + "\n"
 
 
