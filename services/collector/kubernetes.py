@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 
 from services.collector.view import App, ClusterView
 from services.collector.worker import WorkerThreads
@@ -184,7 +184,7 @@ class KubernetesClusters:
             # Nobody is left to hear of an error if all namespaces have stopped waiting.
             self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         left = await asyncio.shield(self._asking)
-        return await self._workers.call(namespace, self._timeout, partial(self._view, left))
+        return await self._workers.call(namespace, self._timeout, self._view, left, namespace)
 
     def keep(self, namespaces: Collection[str]) -> None:
         """End the threads of all other namespaces."""
@@ -195,7 +195,7 @@ class KubernetesClusters:
         self._workers.close()
         self._api.close()
 
-    def _nodes_left(self, _place: str) -> NodesLeft | None:
+    def _nodes_left(self) -> NodesLeft | None:
         nodes = self._allowed("/api/v1/nodes")
         everywhere = None if nodes is None else self._allowed("/api/v1/pods", fieldSelector=_LIVE)
         return None if nodes is None or everywhere is None else nodes_left(nodes, everywhere)

@@ -138,7 +138,7 @@ class Sources:
             return KafkaAnswer(ends=None, at=self.clock.now(), firsts={}, is_known=False)
 
         async def ask(question: Callable[[], TopicOffsets]) -> TopicOffsets | None:
-            call = self._kafka_workers.call(name, self.settings.kafka_timeout_seconds, lambda _: question())
+            call = self._kafka_workers.call(name, self.settings.kafka_timeout_seconds, question)
             return await self.bounded("kafka", name, call)
 
         ends = await ask(lambda: source.end_offsets(topics))
@@ -158,7 +158,7 @@ class Sources:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
         self._logs_asked_at[where] = self.clock.monotonic()
         directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.log_place(where))))
-        call = self._log_workers.call(where, self.settings.log_timeout_seconds, lambda _: directory.read(wanted))
+        call = self._log_workers.call(where, self.settings.log_timeout_seconds, directory.read, wanted)
         return await self.bounded("logs", where, call)
 
     def are_due(self, where: str) -> bool:
@@ -174,7 +174,7 @@ class Sources:
     ) -> Mapping[str, PartitionOffsets] | None:
         """Return the committed offsets by checkpoints, by location, for jobs with their logs in one directory."""
         seconds = self.settings.log_timeout_seconds
-        call = self._checkpoint_workers.call(where, seconds, lambda _: _read_checkpoints(topics, self.files))
+        call = self._checkpoint_workers.call(where, seconds, _read_checkpoints, topics, self.files)
         return await self.bounded("checkpoints", where, call)
 
     async def bounded(self, kind: str, place: str, answer: Awaitable[T]) -> T | None:

@@ -72,12 +72,14 @@ class WorkerThreads:
         self._name = name
         self._workers: dict[str, WorkerThread] = {}
 
-    async def call(self, place: str, timeout_seconds: float, function: Callable[[str], T]) -> T:
-        """Return what `function` returns for a place; raise what `WorkerThread.call` raises."""
+    async def call(
+        self, place: str, timeout_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Return what `function` returns in the thread of a place; raise what `WorkerThread.call` raises."""
         worker = self._workers.get(place)
         if worker is None:
             worker = self._workers[place] = WorkerThread(f"{self._name} {place}".rstrip())
-        return await worker.call(timeout_seconds, function, place)
+        return await worker.call(timeout_seconds, function, *args, **kwargs)
 
     def keep(self, places: Collection[str]) -> None:
         """Let the threads of all other places end after their current calls."""

@@ -99,7 +99,7 @@ class YarnClusters:
 
     async def view(self, url: str) -> YarnView:
         """Return the state of the cluster; raise an error if its ResourceManager does not tell."""
-        return await self._workers.call(url, self._timeout, self._view)
+        return await self._workers.call(url, self._timeout, self._view, url)
 
     def keep(self, urls: Collection[str]) -> None:
         """Forget all other clusters, and end their threads."""
