@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.hadoop import Daemons
+from tests.support.hadoop import Daemons, hdfs_site, start_hdfs
 from tidegate.remote.files import Files
 from tidegate.runtime.poll import wait_until
 from tidegate.stack.ports import free_ports
 
 ASKED = "TIDEGATE_TEST_HDFS"
-BLOCK_BYTES = 65_536
 
 collect_ignore_glob = [] if ASKED in os.environ else ["test_*.py"]
 
@@ -43,20 +42,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     folder = tmp_path_factory.mktemp("hdfs")
     rpc, http = free_ports(2)
     uri, url = f"hdfs://127.0.0.1:{rpc}", f"http://127.0.0.1:{http}"
-    data_node = {f"dfs.datanode.{name}address": "127.0.0.1:0" for name in ("", "http.", "ipc.")}
-    site = {
-        "dfs.namenode.rpc-address": f"127.0.0.1:{rpc}",
-        "dfs.namenode.http-address": f"127.0.0.1:{http}",
-        "dfs.namenode.name.dir": (folder / "name").as_uri(),
-        "dfs.datanode.data.dir": (folder / "data").as_uri(),
-        "dfs.namenode.fs-limits.min-block-size": "1024",
-        "dfs.blocksize": str(BLOCK_BYTES),
-        "dfs.replication": "1",
-        "dfs.datanode.hostname": "127.0.0.1",
-        **data_node,
-    }
-    daemons = Daemons(folder, {"core-site": {"fs.defaultFS": uri}, "hdfs-site": site})
-    name_node = "hdfs.server.namenode.NameNode"
+    daemons = Daemons(folder, {"core-site": {"fs.defaultFS": uri}, "hdfs-site": hdfs_site(folder, rpc, http)})
 
     def writable() -> bool:
         try:
@@ -66,9 +52,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
         return True
 
     try:
-        assert daemons.start(name_node, "-format", "-force", "-nonInteractive").wait(60) == 0, daemons.logs()
-        daemons.start(name_node)
-        daemons.start("hdfs.server.datanode.DataNode")
+        start_hdfs(daemons)
         assert wait_until(writable, 90), daemons.logs()
         yield Hdfs(uri, url, daemons)
     finally:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hdfs.conftest import BLOCK_BYTES, Hdfs
+from tests.hdfs.conftest import Hdfs
+from tests.support.hadoop import BLOCK_BYTES
 from tests.support.sides import Openers, StoresOfBothSides, check_that_a_checkpoint_is_repeated
 from tidegate.launcher.spark.hadoop import HadoopPath, place_of
 from tidegate.remote.files import RemotePath, chunks, names

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.demo_run import run_demo_in
-from tests.yarn.conftest import YarnInfo
+from tests.support.yarn_job import YarnInfo
 
 
 @pytest.mark.timeout(900)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench.counting import CountingJob
 from services.actuator.backends import BackendRefused, DriverState, Submission
-from services.actuator.backends.yarn import Yarn
-from services.collector.view import ClusterView
-from services.collector.yarn import YarnClusters
 from tests.support.counting import change, check_that_a_stale_driver_writes_nothing, stop
-from tests.yarn.conftest import CORES, MEMORY_MB, YarnInfo, environment, spark_conf
+from tests.support.hadoop import CORES, MEMORY_MB
+from tests.support.yarn_job import YarnInfo, YarnJob
 from tidegate.events.command import CommandKind
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
@@ -25,40 +19,6 @@ from tidegate.launcher.control.files import Token
 from tidegate.runtime.poll import wait_until
 
 pytestmark = pytest.mark.timeout(900)
-
-_EPOCHS = count(100, 100)
-"""Each job starts at an epoch of its own: the cluster remembers the runs of those before it."""
-
-
-class YarnJob(CountingJob):
-    """The job on YARN."""
-
-    def __init__(self, yarn: YarnInfo, folder: Path, **application: Any) -> None:
-        self._yarn = yarn
-        settings: dict[str, Any] = {
-            "backend": "yarn",
-            "rest_url": yarn.url,
-            "control_dir": str(folder / "control"),
-            "conf": spark_conf(folder),
-            "env": environment(yarn),
-        }
-        self.backend = Yarn(folder)
-        super().__init__(folder, self.backend, most=CORES, **(settings | application))
-        self._epoch = next(_EPOCHS)
-
-    def seen(self) -> ClusterView:
-        """Return what the collector sees."""
-
-        async def ask() -> ClusterView:
-            with closing(YarnClusters(10.0)) as clusters:
-                return (await clusters.view(self._yarn.url)).of(self.spec)
-
-        return asyncio.run(ask())
-
-    def close(self) -> None:
-        """End the drivers that still run, and the connections."""
-        super().close()
-        self.backend.close()
 
 
 @pytest.fixture
