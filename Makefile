@@ -15,7 +15,7 @@ OTHER_SPARK := .tidegate/spark-$(SPARK)
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus browser kubeconfig k8s-images demo-k8s
+.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-kerberos test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus kerberos browser kubeconfig k8s-images demo-k8s
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,9 @@ test-yarn: setup  ## tests on a YARN of their own on this machine: jobs changed 
 
 test-hdfs: setup  ## tests on an HDFS of their own on this machine: jobs with nothing shared
 	TIDEGATE_TEST_HDFS=1 $(BIN)/python -m pytest tests/hdfs $(ARGS)
+
+test-kerberos: setup kerberos  ## tests on a YARN and an HDFS of their own that ask for tickets of a KDC of their own
+	TIDEGATE_TEST_KERBEROS=1 PYTHONPATH="$(CURDIR)/.tidegate/kerberos" $(BIN)/python -m pytest tests/kerberos $(ARGS)
 
 test-s3: setup  ## tests on an S3 server on this machine: checkpoint, event log and control files in it, nothing shared
 	TIDEGATE_TEST_S3=1 $(BIN)/python -m pytest tests/s3 $(ARGS)
@@ -109,6 +112,8 @@ lock: $(UV)  ## resolve all Python packages again and write the lock files
 	$(COMPILE) pyproject.toml --extra console-service -o deploy/requirements/console.lock
 	for service in operator keda; do \
 		$(COMPILE) pyproject.toml --extra $$service -o deploy/requirements/$$service.lock; done
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["kerberos"], sep="\n")' \
+		| $(COMPILE) - -o deploy/requirements/kerberos.lock
 	for version in 3.5.7 4.0.0 4.1.1; do \
 		echo "pyspark==$$version" | $(COMPILE) - -o deploy/requirements/spark-$${version%.*}.lock; done
 	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "mypy", sep="\n")' \
@@ -129,6 +134,20 @@ prometheus:  # Debian's: the tests run the dashboards' queries and the alerts on
 			|| { echo "the tests need Prometheus 2.42 or later: install Debian's package prometheus" >&2; exit 1; }; \
 		echo "installing Debian's prometheus"; \
 		apt-get update -q >/dev/null; apt-get install -q -y --no-install-recommends prometheus >/dev/null; }
+
+kerberos: .tidegate/kerberos/.installed  # Debian's KDC, and the package that is built against Debian's Kerberos
+
+.tidegate/kerberos/.installed: deploy/requirements/kerberos.lock | $(INSTALLED)
+	@for program in gcc krb5-config krb5kdc kadmin.local; do \
+		command -v $$program >/dev/null && continue; \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "the tests need $$program:" \
+			"install gcc, python3-dev, libkrb5-dev, krb5-kdc and krb5-admin-server" >&2; exit 1; }; \
+		echo "installing Debian's krb5-kdc, krb5-admin-server, libkrb5-dev, python3-dev and gcc"; \
+		apt-get update -q >/dev/null; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+			krb5-kdc krb5-admin-server libkrb5-dev python3-dev gcc libc6-dev >/dev/null; break; done
+	@rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --target $(@D) -r $<
+	@touch $@
 
 # The console is tested in Debian's Chromium. Root gets it installed; everybody else is told what to install.
 browser:

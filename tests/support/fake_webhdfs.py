@@ -36,6 +36,8 @@ class FakeWebHdfs:
     """Method, operation and path of each request."""
     standby: bool = False
     forbidden: bool = False
+    kerberos: bool = False
+    """Whether the NameNode asks for a ticket; then it takes no user's name, and knows by a cookie who has shown one."""
     fails: str = ""
     """The operation that fails: RENAME, or CREATE, when the DataNode has made the file."""
     silent: threading.Event = field(default_factory=threading.Event)
@@ -107,7 +109,9 @@ class _Handler(QuietHandler):
         while self.hdfs.silent.is_set():
             threading.Event().wait(0.01)
         try:
-            if "at_data_node" in query:
+            if "at_data_node" not in query and not self._knows_who_asks(query):
+                self._send(401, "<html>Authentication required</html>")
+            elif "at_data_node" in query:
                 self._send(*self._data_node(query, path, body))
             else:
                 self._send(*self._name_node(query, path))
@@ -117,6 +121,14 @@ class _Handler(QuietHandler):
             self._refuse(error)
 
     do_GET = do_PUT = do_DELETE = _answer  # noqa: N815 - as the base class calls them
+
+    def _knows_who_asks(self, query: dict[str, str]) -> bool:
+        if not self.hdfs.kerberos:
+            return True
+        known = "hadoop.auth=etl" in self.headers.get("cookie", "") or "authorization" in self.headers
+        if known and "user.name" in query:
+            raise _Refused(403, "SecurityException", "Usernames not matched")
+        return known
 
     def _name_node(self, query: dict[str, str], path: str) -> tuple[int, Any]:
         hdfs, op = self.hdfs, query["op"]
@@ -173,6 +185,10 @@ class _Handler(QuietHandler):
         self.send_response(status)
         if status == 307:
             self.send_header("Location", str(body))
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Negotiate")
+        if "authorization" in self.headers:
+            self.send_header("Set-Cookie", "hadoop.auth=etl; Path=/; HttpOnly")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

@@ -108,6 +108,9 @@ def test_the_doctor_names_an_address_that_is_none() -> None:
 
 
 def test_the_doctor_asks_no_resourcemanager_for_its_spark() -> None:
-    """YARN has none: each job brings its own."""
+    """YARN has none: each job brings its own. It is asked for its own version."""
     on_yarn = with_application(job(), backend="yarn", master="yarn", rest_url="http://127.0.0.1:1", master_ui_url=None)
     assert not list(doctor._spark_of_jobs({"a": on_yarn}))
+    [line] = doctor.yarn_of_jobs({"a": on_yarn})
+    assert (line.verdict, line.what, line.remedy) == ("warn", "YARN of rates", "docs/how-to/yarn.md")
+    assert "ConnectError" in line.found

@@ -6,9 +6,9 @@ import platform
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -62,7 +62,7 @@ DEMO_MEMORY_GB = 4.0
 RECENT = timedelta(minutes=1)
 """How old the snapshots may be whose warnings are shown, or two of the longest interval: most jobs have one in 10 s."""
 _ASKED_AT_ONCE = 16
-"""How many masters are asked at once."""
+"""How many clusters are asked at once."""
 _NAMED = 3
 """How many jobs of one master or file system are named."""
 NOT_LOOKED_FOR = ": not looked for"
@@ -142,6 +142,7 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
         specs, files, silent = current_specs(settings), Files(settings.files), dict[str, str]()
         yield from refused_specs(specs)
         yield from _spark_of_jobs(specs)
+        yield from yarn_of_jobs(specs)
         yield from files_of_jobs(specs, files, silent)
         longest = timedelta(seconds=2 * max((spec.interval_seconds for spec in specs.values()), default=0))
         recent = received(MetricSnapshot, settings, since=max(RECENT, longest), on_error=skip)
@@ -272,14 +273,7 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
 
     from tidegate.remote.http import HTTP_ERRORS  # noqa: PLC0415
 
-    jobs: dict[str, list[str]] = {}
-    for spec in specs.values():
-        if spec.application.rest_url is not None and spec.application.backend != "yarn":
-            jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
-
-    def look(url: str) -> Finding:
-        names = jobs[url]
-        what = f"Spark of {', '.join(sorted(names)[:_NAMED])}" + (" and others" if len(names) > _NAMED else "")
+    def look(what: str, url: str) -> Finding:
         try:
             # an answer about a driver that is not there names the version all the same
             answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5).json()
@@ -288,8 +282,42 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
             said = f"{url}: {type(error).__name__}: {error}"
             return Finding("warn", what, said, "start its master, or correct application.rest_url")
 
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:  # those that hang take all of their time
-        yield from pool.map(look, sorted(jobs))
+    yield from _clusters("Spark", (spec for spec in specs.values() if spec.application.backend != "yarn"), look)
+
+
+def yarn_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
+    """Name the version of each ResourceManager, with its jobs, or why it does not tell."""
+    jobs = [spec for spec in specs.values() if spec.application.backend == "yarn"]
+    if not jobs:
+        return
+    from tidegate.remote.yarn import ResourceManager, RmRefused, RmUnreachable  # noqa: PLC0415 - few need it
+
+    def look(what: str, url: str) -> Finding:
+        try:
+            info = manager.get(url, "info")["clusterInfo"]
+            return Finding("ok", what, f"{info['hadoopVersion']} at {url}, {info['state']}")
+        except (RmRefused, RmUnreachable) as error:
+            return Finding("warn", what, str(error), "docs/how-to/yarn.md")
+        except (KeyError, TypeError):
+            return Finding("warn", what, f"{url} is no ResourceManager", "correct application.rest_url")
+
+    with closing(ResourceManager(5.0)) as manager:
+        yield from _clusters("YARN", jobs, look)
+
+
+def _clusters(kind: str, specs: Iterable[JobSpec], look: Callable[[str, str], Finding]) -> Iterator[Finding]:
+    """Look at each cluster of these jobs once, several at a time: those that hang take all of their time."""
+    jobs: dict[str, list[str]] = {}
+    for spec in specs:
+        if spec.application.rest_url is not None:
+            jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
+
+    def named(url: str) -> Finding:
+        names = sorted(jobs[url])
+        return look(f"{kind} of {', '.join(names[:_NAMED])}" + (" and others" if len(names) > _NAMED else ""), url)
+
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        yield from pool.map(named, sorted(jobs))
 
 
 def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:

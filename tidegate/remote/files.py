@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
+from tidegate.remote.kerberos import KerberosError
+
 CHUNK = 64 * 1024
 """Bytes that are read of a local file at once."""
 REMOTE_CHUNK = 1024 * 1024
@@ -213,7 +215,7 @@ class RemotePath:
     def _explain(self, error: Exception) -> NoReturn:
         if isinstance(error, FileNotFoundError):
             raise FileNotFoundError(f"{self}: there is no such file or folder") from None
-        advice = getattr(self._system, "advice", "")
+        advice = "" if isinstance(error, KerberosError) else getattr(self._system, "advice", "")
         kind = PermissionError if isinstance(error, PermissionError) else OSError
         raise kind(f"{self}: {str(error).splitlines()[0] if str(error) else type(error).__name__}{advice}") from error
 

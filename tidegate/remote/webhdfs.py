@@ -5,6 +5,8 @@ read all the same: a DataNode asks the others that hold the file. So reads do no
 refuses an offset beyond it. But its answer is an address at a DataNode, in which another offset may be put.
 
 Of several NameNodes, one is active. The others say that they are not, or nothing, and then the next one is asked.
+
+A NameNode that asks for Kerberos gets a ticket, and no user's name. The address at a DataNode then holds a token.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import requests
 from fsspec.implementations.webhdfs import WebHDFS
+
+from tidegate.remote.kerberos import asks, authorization
 
 PORT = 9870
 """Where a NameNode listens unless `dfs.namenode.http-address` says otherwise."""
@@ -49,6 +53,7 @@ class WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec is untyped
 
     def _connect(self) -> None:
         super()._connect()
+        self.session.auth = self.session.auth or _Negotiate(self.pars)
         # those who call the session give no time limit
         self.session.request = partial(self.session.request, timeout=self._timeout)
 
@@ -139,10 +144,38 @@ class WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec is untyped
             raise FileNotFoundError(said)
         raise OSError(f"{urlsplit(url).netloc} answers {answer.status_code}: {said}")
 
-    def _silent(self, url: str, error: Exception) -> OSError:
+    def _silent(self, url: str, error: requests.RequestException) -> OSError:
         at = urlsplit(url)
+        if error.response is not None:
+            return OSError(f"{at.scheme}://{at.netloc} answers {error.response.status_code} {error.response.reason}")
         why = f"not in {self._timeout:g} s" if isinstance(error, requests.Timeout) else type(error).__name__
         return OSError(f"{at.scheme}://{at.netloc} does not answer ({why})")
+
+
+class _Negotiate(requests.auth.AuthBase):  # type: ignore[misc]  # requests is untyped
+    """Sends a ticket to a server that asks for one."""
+
+    def __init__(self, parameters: dict[str, str]) -> None:
+        """`parameters` are those of every request."""
+        self._parameters = parameters
+
+    def __call__(self, request: Any) -> Any:
+        """Have the answer to a request looked at."""
+        request.register_hook("response", self._answer)
+        return request
+
+    def _answer(self, response: Any, **how: Any) -> Any:
+        if not asks(response.status_code, response.headers.get("www-authenticate")):
+            return response
+        _ = response.content  # all of it is read, so the connection is used again
+        self._parameters.pop("user.name", None)  # the ticket says who asks
+        request, parts = response.request.copy(), urlsplit(response.request.url)
+        query = [(name, value) for name, value in parse_qsl(parts.query) if name != "user.name"]
+        request.url = parts._replace(query=urlencode(query)).geturl()
+        request.headers["Authorization"] = authorization(str(parts.hostname))
+        again = response.connection.send(request, **how)
+        again.history.append(response)  # the session looks there, and keeps the cookies of both
+        return again
 
 
 def open_hdfs(
@@ -158,8 +191,8 @@ def open_hdfs(
         authority: the NameNode with its RPC port, or the name of several NameNodes; may be empty.
         url: of the NameNode's web address, or those of several. By default port 9870 of the authority's host.
         timeout_seconds: longest wait for one answer.
-        options: those of `fsspec.implementations.webhdfs.WebHDFS`, such as `user` or `kerberos`. The user is by default
-            as Hadoop finds it: `HADOOP_USER_NAME`, or that of this process.
+        options: those of `fsspec.implementations.webhdfs.WebHDFS`, such as `user`. The user is by default as Hadoop
+            finds it: `HADOOP_USER_NAME`, or that of this process.
 
     Raises:
         ValueError: if nobody says where the NameNode is.
@@ -175,6 +208,7 @@ def open_hdfs(
     for each in urls:
         if urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).hostname:
             raise ValueError(f"url {each!r} of TIDEGATE_FILES must be like http://namenode:9870")
-    if not options.keys() & {"user", "kerberos", "token"}:
+    options.pop("kerberos", None)  # the server says whether it is needed
+    if not options.keys() & {"user", "token"}:
         options["user"] = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     return WebHdfs(urls, timeout_seconds, **options)

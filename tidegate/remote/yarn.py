@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tidegate.remote.http import HTTP_ERRORS
+from tidegate.remote.http import HTTP_ERRORS, Negotiate
 
 PENDING = frozenset({"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"})
 """States of an application that waits for the container of its driver."""
@@ -34,7 +34,9 @@ class ResourceManager:
 
     def __init__(self, timeout_seconds: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
         # it is on the internal network: ignore proxies from the environment
-        self._http = httpx.Client(timeout=timeout_seconds, trust_env=False, transport=transport, follow_redirects=True)
+        self._http = httpx.Client(
+            timeout=timeout_seconds, trust_env=False, transport=transport, follow_redirects=True, auth=Negotiate()
+        )
 
     def applications(self, url: str, **query: str) -> list[dict[str, Any]]:
         """Return the Spark applications that the ResourceManager knows; `query` is as in its API."""
@@ -75,7 +77,8 @@ class ResourceManager:
         except HTTP_ERRORS as error:
             raise RmUnreachable(f"{method} {url}: {type(error).__name__}: {error}") from error
         if response.is_client_error:
-            raise RmRefused(f"{method} {url}: {response.status_code}: {response.text[:300]}")
+            said = response.reason_phrase if response.text.startswith("<") else response.text[:300]
+            raise RmRefused(f"{method} {url}: {response.status_code}: {said}")
         try:
             answer = response.raise_for_status().json()
         except (*HTTP_ERRORS, ValueError) as error:
