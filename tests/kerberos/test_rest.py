@@ -88,7 +88,7 @@ def test_doctor_says_what_to_do(cluster: Cluster, user: str, host: str, told: st
         realm.stop()
     try:
         with as_user(realm, f"tickets-{user}", keytab):
-            found = [*yarn_of_jobs({"rates": spec}), *files_of_jobs({"rates": spec}, files)]
+            found = [*yarn_of_jobs({"rates": spec}), *files_of_jobs({"rates": spec}, files, {})]
     finally:
         if user == "away":
             realm.start()
