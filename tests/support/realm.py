@@ -65,6 +65,7 @@ class Realm:
             ["/usr/sbin/krb5kdc", "-n", "-P", str(self.folder / "pid")],
             env=os.environ | self._environment,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         assert wait_until(lambda: port_open(self.port), 10), self.log()
