@@ -296,6 +296,22 @@ def test_a_kill_is_the_submitters(cluster: YarnCluster) -> None:
     assert cluster.backend.state(cluster.spec, tag) is DriverState.ENDED
 
 
+def test_nobody_is_taken_for_the_user_of_an_earlier_kill() -> None:
+    """Hadoop sets a cookie for the first `user.name` that it sees, and believes it rather than later ones."""
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        user, cookie = request.url.params.get("user.name", ""), request.headers.get("cookie", "")
+        asked.append((user, cookie))
+        return httpx.Response(200, json={}, headers={"set-cookie": f"hadoop.auth={user}; Path=/"} if user else {})
+
+    manager = ResourceManager(transport=httpx.MockTransport(answer))
+    manager.kill("http://rm:8088", {"id": "application_1", "user": "shop"})
+    manager.get("http://rm:8088", "info")
+    manager.kill("http://rm:8088", {"id": "application_2", "user": "etl"})
+    assert asked == [("shop", ""), ("", ""), ("etl", "")]
+
+
 def test_an_address_that_is_none_does_not_answer(tmp_path: Path) -> None:
     """It must not look like a fault of Tidegate's."""
     spec = with_application(SPEC, rest_url="http://rm:8o88")

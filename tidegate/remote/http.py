@@ -13,7 +13,11 @@ HTTP_ERRORS = (httpx.HTTPError, httpx.InvalidURL, KerberosError)
 
 
 class Negotiate(httpx.Auth):
-    """Sends a ticket to each server that asks for one; those get no `user.name`, because the ticket says who asks."""
+    """Sends a ticket to each server that asks for one; those get no `user.name`, because the ticket says who asks.
+
+    The others get no cookie: Hadoop makes one of the first `user.name` that it sees, and believes it rather than later
+    ones.
+    """
 
     def __init__(self) -> None:
         self._hosts: set[str] = set()
@@ -23,6 +27,8 @@ class Negotiate(httpx.Auth):
         """Answer the server, and also the one that it redirects to."""
         if request.url.host in self._hosts:
             request.url = request.url.copy_remove_param("user.name")
+        else:
+            request.headers.pop("cookie", None)
         answered: set[str] = set()
         response = yield request
         while asks(response.status_code, response.headers.get("www-authenticate")):
