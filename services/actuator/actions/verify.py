@@ -74,7 +74,7 @@ def verify(
 def _end_absent(task: Task, drivers: JobDrivers, submission_id: str) -> bool:
     """End a driver that has a place and has not arrived; return whether there was one, and it is gone."""
     with contextlib.suppress(*NO_ANSWER):
-        absent = any(driver.submission_id == submission_id and not driver.facts for driver in drivers.live())
-        waits = drivers.state(submission_id) is DriverState.PENDING
-        return absent and not waits and end_driver(task, drivers, submission_id)
+        if any(driver.submission_id == submission_id and not driver.facts for driver in drivers.live()):
+            waits = drivers.state(submission_id) is DriverState.PENDING
+            return not waits and end_driver(task, drivers, submission_id)
     return False
