@@ -164,18 +164,19 @@ $(UV):
 	$(PYTHON) -m venv .tidegate/uv
 	.tidegate/uv/bin/pip install --quiet --disable-pip-version-check uv
 
-# Debian's python3.11 may come without ensurepip: then its own package is the remedy, or another pip fills the venv.
+# Debian's python may come without ensurepip: then its own package is the remedy, or another pip fills the venv.
 $(INSTALLED): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
-		|| { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@if [ ! -x $(BIN)/pip ]; then \
+		package=python$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv; \
 		if ! $(PYTHON) -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			echo "installing Debian's python3.11-venv"; \
-			apt-get update -q >/dev/null; apt-get install -q -y --no-install-recommends python3.11-venv >/dev/null; \
+			echo "installing Debian's $$package"; \
+			apt-get update -q >/dev/null; apt-get install -q -y --no-install-recommends $$package >/dev/null; \
 		fi; \
 		$(PYTHON) -m venv .venv 2>/dev/null \
 			|| { $(PYTHON) -m venv --without-pip .venv && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } \
-			|| { rm -rf .venv; echo "$(PYTHON) can make no virtual environment: install python3.11-venv" >&2; exit 1; }; \
+			|| { rm -rf .venv; echo "$(PYTHON) can make no virtual environment: install $$package" >&2; exit 1; }; \
 	fi
 	@echo "installing the packages of requirements.lock (the first time: some minutes)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock

@@ -6,7 +6,6 @@ one message in flight per partition, no web server, no topics created by Faust, 
 
 from __future__ import annotations
 
-import ssl
 import weakref
 from datetime import UTC
 from tempfile import TemporaryDirectory
@@ -18,6 +17,7 @@ from faust.transport.drivers.aiokafka import Consumer
 
 from services.decider.sessions import replace_connections_in_time
 from services.decider.settings import DeciderSettings
+from services.decider.tls import trusting
 from services.decider.tokens import Tokens
 from tidegate.runtime.topics import TopicsDoNotFit, create_topics, in_sync, partition_counts, pipeline_partitions
 
@@ -102,7 +102,7 @@ def _credentials(settings: DeciderSettings) -> Any:
     """Return Faust's credentials for the security protocol; None for plaintext."""
     context = None
     if settings.security_protocol.endswith("SSL"):
-        context = ssl.create_default_context(cafile=settings.ssl_ca_file)
+        context = trusting(settings.ssl_ca_file)
         if settings.ssl_certificate_file and settings.ssl_key_file:
             password = settings.ssl_key_password.get_secret_value() if settings.ssl_key_password else None
             context.load_cert_chain(settings.ssl_certificate_file, settings.ssl_key_file, password)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 from aiokafka.abc import AbstractTokenProvider
 from typing_extensions import override
 
+from services.decider.tls import trusting
 from tidegate.runtime.settings import OAuthClient
 
 RENEW_AT = 0.8
@@ -101,8 +101,7 @@ def _ask(client: OAuthClient) -> tuple[str, float]:
     headers = {"Authorization": f"Basic {base64.b64encode(login).decode()}", "Accept": "application/json"}
     url = client.token_endpoint_url
     request = Request(url, urlencode(form).encode(), headers)  # noqa: S310  (the settings allow http and https only)
-    trusted = ssl.create_default_context(cafile=client.ca_file)
-    opener = build_opener(HTTPSHandler(context=trusted), _NoRedirect())
+    opener = build_opener(HTTPSHandler(context=trusting(client.ca_file)), _NoRedirect())
     try:
         with opener.open(request, timeout=ANSWER_SECONDS) as answer:
             given = json.load(answer)

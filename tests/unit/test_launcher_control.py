@@ -223,7 +223,9 @@ def test_a_turn_that_could_not_be_written_is_left_to_others(tmp_path: Path, monk
 
     class Full(io.StringIO):
         def close(self) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            if not self.closed:
+                super().close()
+                raise OSError(errno.ENOSPC, "No space left on device")
 
     opened = Path.open
 

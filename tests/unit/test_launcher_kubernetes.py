@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import sys
 import types
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 import yaml
 
 from tests.support.fake_kubernetes import FakeKubernetes
+from tests.support.http_server import QuietHandler, serving
+from tests.support.secured_kafka import write_certificates
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.kubernetes.access import AccessError, ApiAccess
 from tidegate.launcher.kubernetes.api import Api, ApiUnreachable
@@ -55,6 +58,26 @@ def test_a_kubeconfig_may_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ApiAccess.find(where)
     (tmp_path / "config").write_text(json.dumps(CONFIG))
     assert ApiAccess.find(where).token == "secret"
+
+
+def test_a_certificate_without_a_key_identifier_is_trusted(tmp_path: Path) -> None:
+    """As by kubectl; many clusters have such certificates, and Python 3.13 refuses them by default."""
+
+    class Version(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    write_certificates(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "broker.pem")
+    with serving(Version, tls=tls) as server:
+        address, authority = f"https://127.0.0.1:{server.server_port}", (tmp_path / "ca.pem").read_text()
+        api = Api(ApiAccess(address, "test", ca_pem=authority, token="secret"))
+        assert api.get("/version") == {}
+        api.close()
 
 
 def test_a_pod_uses_its_account(tmp_path: Path, server: FakeKubernetes) -> None:

@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from tidegate.engine.links import downstream_of
+from tidegate.engine.total import total
 from tidegate.events.decision import Emission, Evidence, Figure, Neighbour
 
 Path = tuple[tuple[float, float], ...]
@@ -136,7 +137,7 @@ def announced(
         emitted = [plan.emitted for plan in plans]
         if arriving is None or None in emitted:
             return None
-        others = max(0.0, arriving - sum(filter(None, emitted)))
+        others = max(0.0, arriving - total(filter(None, emitted)))
     times = sorted({since for plan in plans for since, _ in plan.path})
     steps = tuple([(time, others + math.fsum(rate_at(plan.path, time) for plan in plans)) for time in times])
     return Announced(steps, arriving or 0.0, is_complete, _cause(plans, at))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidegate.engine.total import total
 from tidegate.events.snapshot import MetricSnapshot, RunningBatch
 
 
@@ -62,8 +63,8 @@ def running_work(batches: Sequence[RunningBatch], topics: int) -> RunningWork | 
     return RunningWork(
         tasks=sum(batch.tasks for batch in batches),
         tasks_finished=sum(batch.tasks_finished for batch in batches),
-        read_seconds=sum([batch.read_seconds / read for batch, read in zip(told, records, strict=True)]),
-        record_seconds=sum([_work(batch) / read for batch, read in zip(told, records, strict=True)]),
+        read_seconds=total([batch.read_seconds / read for batch, read in zip(told, records, strict=True)]),
+        record_seconds=total([_work(batch) / read for batch, read in zip(told, records, strict=True)]),
         records_done=sum(b.records_read for b in told) / (len(batches) if topics == 1 else 1),
         records=int(largest.records_read * largest.read_tasks / largest.read_tasks_finished),
         reading=largest.read_tasks,

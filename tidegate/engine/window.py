@@ -17,6 +17,7 @@ from typing import Final
 from tidegate.engine.batch_sums import BatchSums, micro
 from tidegate.engine.delay import Age, Offsets, has_fallen, offsets_of, watched
 from tidegate.engine.state import MAX_SLICES, JobState, Slice
+from tidegate.engine.total import total
 from tidegate.events.snapshot import ALIVE, ClusterState, MetricSnapshot, MicroBatch, Part, StageTasks
 
 LEAST_INTERVALS: Final = 2.5
@@ -72,7 +73,7 @@ def observe(
 
 def _widest(stages: Sequence[StageTasks]) -> int:
     """Return the tasks of the widest stage that does at least `WIDE_SHARE` of the work."""
-    least = WIDE_SHARE * sum([stage.busy_seconds for stage in stages])
+    least = WIDE_SHARE * total([stage.busy_seconds for stage in stages])
     return max([stage.tasks for stage in stages if stage.busy_seconds >= least])
 
 

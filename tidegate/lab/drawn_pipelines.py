@@ -16,6 +16,7 @@ its largest size, so that large jobs weigh no more than small ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -78,7 +79,7 @@ class DrawnPipeline:
         topics, sizes, emitted = dict[str, TopicPlan](), dict[str, int](), dict[str, float]()
         for place, (job_id, upstream) in enumerate(readers.items()):
             kind = drawn_kind(KINDS[draw.whole(0, len(KINDS) - 1)], seed + place, limited=False, ways=self.ways)
-            rate = sum(emitted[each] for each in upstream) if upstream else peak
+            rate = math.fsum(emitted[each] for each in upstream) if upstream else peak
             ratio = draw.scale(0.3, 2.0)
             sources, sink = topics_of(self.shape, job_id)
             model = replace(

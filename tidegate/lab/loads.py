@@ -95,11 +95,11 @@ def waves(draw: Draw, seconds: float) -> Share:
     """A sine with two harmonics of drawn strength and phase: a day at some speed."""
     period = draw.scale(1800.0, 2 * seconds)
     parts = [(k, draw.between(0.2, 1.0) / k, draw.between(0.0, 2 * math.pi)) for k in (1, 2, 3)]
-    total = sum(strength for _, strength, _ in parts)
+    total = math.fsum(strength for _, strength, _ in parts)
     low = draw.between(0.05, 0.5)
 
     def share(t: float) -> float:
-        wave = sum(s * math.sin(2 * math.pi * k * t / period + phase) for k, s, phase in parts)
+        wave = math.fsum(s * math.sin(2 * math.pi * k * t / period + phase) for k, s, phase in parts)
         return low + (1.0 - low) * (0.5 + 0.5 * wave / total)
 
     return share

@@ -119,7 +119,7 @@ def pipeline(
             load = Load([rates[job_id] * (1.0 if 5 * step >= STEP_AT else LOW) for step in range(steps)])
             topics[model.sources[0]] = TopicPlan(PARTITIONS, load)
         else:
-            rates[job_id] = sum(rates[each] * OUTPUT_RATIOS.get(each, 1.0) for each in upstream)
+            rates[job_id] = math.fsum(rates[each] * OUTPUT_RATIOS.get(each, 1.0) for each in upstream)
             # As much work per second as the first job has, whatever the number of records.
             cost = models[0].stages[0].record_cost_seconds * rates["parsed"] / rates[job_id]
             model = replace(model, stages=(replace(model.stages[0], record_cost_seconds=cost),))

@@ -15,6 +15,7 @@ job's largest size; `Prices` defines it.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ class Prices:
 
     def parts(self, core_seconds: float, violated_seconds: float, changes: Mapping[Way, int], largest: int) -> Parts:
         """Return the cost of a run in slot-seconds, given how often the size changed in each way."""
-        changing = sum(self.of(way) * count for way, count in changes.items())
+        changing = math.fsum(self.of(way) * count for way, count in changes.items())
         return Parts(
             slots=self.core_second * core_seconds,
             lateness=largest * self.violated_second * violated_seconds,

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from tidegate.engine.case import Case
 from tidegate.engine.links import downstream_of
+from tidegate.engine.total import total
 from tidegate.events.decision import Neighbour
 
 WINDOW_TOLERANCE = 0.1
@@ -67,7 +68,7 @@ def propagated(input_rate: float, edges: Sequence[Edge]) -> tuple[float, float]:
     """Return (target, catch-up) of a job from those of all jobs upstream."""
     ratios = [output_ratio(edge_rate(input_rate, edges, place), edge.input_rate) for place, edge in enumerate(edges)]
     pairs = list(zip(edges, ratios, strict=True))
-    return sum(edge.target * ratio for edge, ratio in pairs), sum(edge.catch_up * ratio for edge, ratio in pairs)
+    return total(edge.target * ratio for edge, ratio in pairs), total(edge.catch_up * ratio for edge, ratio in pairs)
 
 
 class UpstreamDemand(NamedTuple):
@@ -102,9 +103,9 @@ def upstream_demand(case: Case, arrivals: float, catch_up_seconds: float) -> Ups
     if any(math.isnan(edge.output_rate) for edge in edges):
         return None
     ratios = [output_ratio(edge.output_rate, edge.input_rate) for edge in edges]
-    others = 0.0 if covered else max(0.0, arrivals - sum(edge.output_rate for edge in edges))
-    target = others + sum(edge.target * ratio for edge, ratio in zip(edges, ratios, strict=True))
-    return UpstreamDemand(target, sum(edge.catch_up * ratio for edge, ratio in zip(edges, ratios, strict=True)), jobs)
+    others = 0.0 if covered else max(0.0, arrivals - total(edge.output_rate for edge in edges))
+    target = others + total(edge.target * ratio for edge, ratio in zip(edges, ratios, strict=True))
+    return UpstreamDemand(target, total(edge.catch_up * ratio for edge, ratio in zip(edges, ratios, strict=True)), jobs)
 
 
 def upstream_lag_seconds(case: Case) -> float:

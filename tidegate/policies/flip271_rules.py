@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
+from tidegate.engine.total import total
+
 NAN = math.nan
 INF = math.inf
 _THOUSANDTH = Decimal("0.001")
@@ -182,7 +184,7 @@ def scalability_coefficient(history: Sequence[tuple[int, float]], *, min_observa
     base_parallelism, base_rate = next(pair for pair in reversed(history) if pair[0] == smallest)
     beta = base_rate / base_parallelism
     squares = sum(parallelism * parallelism for parallelism, _ in history)
-    products = sum(parallelism * observed for parallelism, observed in history)
+    products = total(parallelism * observed for parallelism, observed in history)
     if not math.isfinite(products) or beta <= 0 or squares <= 0:
         return 1.0
     alpha = min(1.0, max(minimum, products / (squares * beta)))

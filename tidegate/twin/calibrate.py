@@ -14,6 +14,7 @@ submitted. What a handover and a change in place take is known from their result
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -197,7 +198,7 @@ def _line(samples: Sequence[Sample]) -> _Line:
         )
     weights = [1.0 / (y * y) for y in ys]
     x, y = statistics.fmean(xs, weights), statistics.fmean(ys, weights)
-    slope = sum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True)) / sum(
+    slope = math.fsum(w * (a - x) * (b - y) for w, a, b in zip(weights, xs, ys, strict=True)) / math.fsum(
         w * (a - x) ** 2 for w, a in zip(weights, xs, strict=True)
     )
     if slope <= 0:

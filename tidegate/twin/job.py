@@ -386,7 +386,7 @@ class Job:
             else:
                 costs = _costs(stage, takes, records, cost)
                 ordered = sorted(costs)
-                seconds, busy = makespan(costs, slots), sum(costs)
+                seconds, busy = makespan(costs, slots), math.fsum(costs)
                 median, slowest = ordered[len(ordered) // 2], ordered[-1]
                 place = costs.index(slowest)
             total += seconds

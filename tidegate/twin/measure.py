@@ -6,7 +6,9 @@ null, lists are empty, and the part is named. A lost snapshot only leaves a gap 
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
+from itertools import chain
 
 from tidegate.events.snapshot import (
     ClusterState,
@@ -145,11 +147,11 @@ def _running(job: Job, batch: Batch | None, at: float, interval_seconds: int) ->
             started_at=_instant(job.epoch + batch.started_at),
             tasks=sum(map(len, stages[:started])),
             tasks_finished=sum(map(len, ended)),
-            busy_seconds=sum(map(sum, ended)),
+            busy_seconds=math.fsum(chain.from_iterable(ended)),
             read_tasks=len(stages[0]),
             read_tasks_finished=len(ended[0]),
-            records_read=round(sum(count for count, done in zip(records, read, strict=True) if done)),
-            read_seconds=sum(ended[0]),
+            records_read=round(math.fsum(count for count, done in zip(records, read, strict=True) if done)),
+            read_seconds=math.fsum(ended[0]),
             slowest_read_seconds=max(ended[0], default=0.0),
         ),
     )

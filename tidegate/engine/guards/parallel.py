@@ -17,6 +17,7 @@ from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.guards.limits import at_widest_stage
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
+from tidegate.engine.total import total
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,6 @@ class Skew(Guard):
 
 def _bound_share(stages: Sequence[tuple[float, float]], slots: int) -> float:
     """Return the share of the time that is in bound stages, given each stage's (work, slowest task) in slot-seconds."""
-    whole = sum(max(slowest, work / slots) for work, slowest in stages)
-    bound = sum(slowest for work, slowest in stages if slowest >= work / slots)
+    whole = total(max(slowest, work / slots) for work, slowest in stages)
+    bound = total(slowest for work, slowest in stages if slowest >= work / slots)
     return bound / whole if whole > 0 else 0.0

@@ -11,6 +11,7 @@ from tidegate.engine.guard import ForcingGuard, Verdict
 from tidegate.engine.guards.metrics import NEEDED
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
+from tidegate.engine.total import total
 from tidegate.engine.zero import SHORTEST_GAP_SECONDS, duration, start_seconds, waiting_records
 from tidegate.events.decision import Figure
 
@@ -92,7 +93,7 @@ def cheapest_limit(gaps: Sequence[int], break_even: float) -> float:
     limits = {SHORTEST_GAP_SECONDS, break_even, *(limit for limit in learned if limit <= 2.0 * break_even)}
 
     def cost(limit: float) -> tuple[float, float, float]:
-        paid = sum(gap if gap <= limit else limit + break_even for gap in gaps)
+        paid = total(gap if gap <= limit else limit + break_even for gap in gaps)
         return paid, abs(limit - break_even), limit
 
     return min(limits, key=cost)

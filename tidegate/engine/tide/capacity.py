@@ -43,6 +43,7 @@ from typing import Final, NamedTuple
 
 from tidegate.engine.batch_sums import NO_BATCHES, BatchSums, line
 from tidegate.engine.tide.batch_limits import NO_LIMITS, BatchLimits
+from tidegate.engine.total import total
 from tidegate.events.snapshot import MicroBatch, StageTasks
 
 DECAY: Final = 0.99
@@ -120,7 +121,7 @@ class Work:
 def _useful_slots(shape: Shape, size: int) -> float:
     """Return e(p) of a size, which `Work` remembers."""
     spans = [share * makespan(tasks, size, ratio, place) / tasks for tasks, share, ratio, place in shape]
-    return 1.0 / sum(spans) if spans else float(size)
+    return 1.0 / total(spans) if spans else float(size)
 
 
 def makespan(tasks: int, size: int, ratio: float, place: int) -> float:
@@ -188,8 +189,8 @@ def shape_of(kept: Sequence[StageWork], partitions: int | None) -> Shape:
     """Return the shape of the work: by the stages seen, or one task per partition; () if neither is known."""
     if not kept:
         return ((partitions, 1.0, 1.0, NO_PLACE),) if partitions else ()
-    total = sum(each.busy for each in kept)
-    grains = [round(SHARE_GRAIN * each.busy / total) for each in kept]
+    busy = total(each.busy for each in kept)
+    grains = [round(SHARE_GRAIN * each.busy / busy) for each in kept]
     whole = sum(grains)
     return tuple(
         (each.tasks, grain / whole, _ratio(each), each.place) for each, grain in zip(kept, grains, strict=True) if grain
@@ -208,7 +209,7 @@ def learn_overhead(kept: float | None, batches: Sequence[MicroBatch]) -> float |
     measured = [b.duration_seconds - b.add_batch_seconds for b in batches if b.add_batch_seconds is not None]
     if not measured:
         return kept
-    mean = max(0.0, sum(measured) / len(measured))
+    mean = max(0.0, total(measured) / len(measured))
     return mean if kept is None else kept + OVERHEAD_WEIGHT * (mean - kept)
 
 

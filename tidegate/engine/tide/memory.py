@@ -25,6 +25,7 @@ from tidegate.engine.tide.forecast import NO_FORECAST, ArrivalForecast
 from tidegate.engine.tide.pulses import NO_PULSES, Pulses, newest_rate
 from tidegate.engine.tide.shift import NO_SHIFT, NO_STREAK, Shift, Streak, shifted
 from tidegate.engine.tide.variation import NO_VARIATION, Variation, fit_of, without_slow
+from tidegate.engine.total import total
 from tidegate.engine.ways import measured
 from tidegate.events.way import Way
 
@@ -219,9 +220,8 @@ class TideMemory(NamedTuple):
         It counts as one batch, and only for this decision.
         """
         stages = self.stages or (StageWork(work.reading, 1.0),)
-        reading: float = sum([each.busy for each in stages if each.tasks == work.reading])
-        total: float = sum([each.busy for each in stages])
-        share = reading / total if reading > 0 else 1.0
+        reading = total([each.busy for each in stages if each.tasks == work.reading])
+        share = reading / total([each.busy for each in stages]) if reading > 0 else 1.0
         cost = max(work.record_seconds, work.read_seconds / share) / work_of(shape_of(stages, None)).slots(case.current)
         records, overhead = work.records, self.overhead or 0.0
         seconds = overhead + cost * records

@@ -22,6 +22,7 @@ from tidegate.engine.batch_sums import NO_BATCHES, BatchSums
 from tidegate.engine.state import JobState
 from tidegate.engine.tide.capacity import SIZES_KEPT, SizeFit, fit
 from tidegate.engine.tide.memory import TideMemory
+from tidegate.engine.total import total
 from tidegate.events.job import Prior, PriorSize, PriorWay
 from tidegate.events.way import ALL_WAYS
 
@@ -58,7 +59,7 @@ def learn_prior(states: Mapping[str, tuple[JobState, TideMemory]], until: dateti
     for _, memory in states.values():
         for each in memory.sizes:
             by_size.setdefault(each.size, []).append(each.sums)
-    known = sorted([(sum([s.batches for s in sums]), size) for size, sums in by_size.items()])[-SIZES_KEPT:]
+    known = sorted([(total([s.batches for s in sums]), size) for size, sums in by_size.items()])[-SIZES_KEPT:]
     sizes = [_size(size, by_size[size], [m for _, m in states.values()]) for _, size in known]
     ways = []
     for way in ALL_WAYS:

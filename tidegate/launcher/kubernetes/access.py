@@ -91,6 +91,8 @@ class ApiAccess:
     def tls(self) -> ssl.SSLContext:
         """Return what connections are made with."""
         context = ssl.create_default_context(cadata=self.ca_pem)
+        # kubectl does not ask for what is added since Python 3.13, and the certificates of many clusters lack it
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.cert_pem is not None and self.key_pem is not None:
             # the ssl module takes the two from files alone
             with tempfile.NamedTemporaryFile("w", encoding="ascii", suffix=".pem") as file:
