@@ -105,7 +105,8 @@ schemas: $(INSTALLED)  ## write what is generated: JSON Schemas, the AsyncAPI do
 	$(BIN)/python -m tools.reference_pages
 
 lock: $(UV)  ## resolve all Python packages again and write the lock files
-	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
+	$(COMPILE) --universal $(patsubst %,--no-emit-package %,colorama httpx2-jsfetch pywin32) \
+		pyproject.toml --extra dev -o requirements.lock  # of all Pythons, and of Linux alone
 	$(COMPILE) pyproject.toml --extra decider --extra traces -o deploy/requirements/decider.lock
 	for service in collector actuator; do \
 		$(COMPILE) pyproject.toml --extra $$service --extra hdfs --extra s3 --extra traces -o deploy/requirements/$$service.lock; done

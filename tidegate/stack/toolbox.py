@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.stack.jars import KAFKA, ensure_jars, spark_home, spark_kafka
 from tidegate.stack.java import Java, ensure_java
-from tidegate.stack.redis import RedisServer, find_redis
+from tidegate.stack.redis import RedisServer, ensure_redis
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def prepare(on_progress: Callable[[str], None]) -> Toolbox:
     java = ensure_java(on_progress)
     return Toolbox(
         java=java,
-        redis=find_redis(),
+        redis=ensure_redis(on_progress),
         spark_home=spark_home(),
         kafka_jars=tuple(ensure_jars(KAFKA, java, on_progress)),
         connector_jars=tuple(ensure_jars(spark_kafka(), java, on_progress)),
