@@ -167,8 +167,8 @@ $(UV):
 
 # Debian's python may come without ensurepip: then its own package is the remedy, or another pip fills the venv.
 $(INSTALLED): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-		|| { echo "Python 3.11, 3.12 or 3.13 is needed: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
+		|| { echo "Python 3.11 to 3.14 is needed: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@if [ ! -x $(BIN)/pip ]; then \
 		package=python$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv; \
 		if ! $(PYTHON) -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

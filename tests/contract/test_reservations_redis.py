@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 from services.decider.reservations import RedisReservations
 from tests.contract.test_reservations import T, hold
+from tests.support.proxy import TcpProxy
+from tests.support.secured_kafka import write_certificates
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
+from tidegate.runtime.settings import RedisSettings
 
 Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]
 
@@ -38,6 +46,27 @@ def on_redis(url: str, body: Body) -> None:
             await client.aclose()
 
     asyncio.run(whole())
+
+
+def test_redis_is_reached_with_tls(redis_url: str, tmp_path: Path) -> None:
+    """By a private authority whose certificates have no key identifier, too, which Python 3.13 refuses by default."""
+    write_certificates(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "broker.pem")
+    real = urlsplit(redis_url)
+
+    async def answer(**query: str) -> bool:
+        settings = RedisSettings(
+            redis_url=f"rediss://127.0.0.1:{proxy.port}{real.path}?{urlencode(query)}",
+            redis_password=SecretStr(real.password or ""),
+        )
+        async with Redis.from_url(**settings.redis()) as client:
+            return await client.ping()
+
+    with TcpProxy(real.port or 6379, tls=tls) as proxy:
+        assert asyncio.run(answer(ssl_ca_certs=str(tmp_path / "ca.pem")))
+        with pytest.raises(RedisError, match="certificate verify failed"):
+            asyncio.run(answer())
 
 
 @pytest.mark.parametrize("damage", ["type", "garbage", "shape", "pool type", "pool garbage"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Coroutine
@@ -20,11 +21,13 @@ _ABORT = struct.pack("ii", 1, 0)
 class TcpProxy:
     """Forwards a loopback port to another one, in its own thread; healthy until a test breaks it.
 
-    Use it as a context manager; `listen_port` 0 takes any free port, which `port` then tells.
+    Use it as a context manager; `listen_port` 0 takes any free port, which `port` then tells. `tls` is what clients
+    connect with; the other port gets plain text.
     """
 
-    def __init__(self, upstream_port: int, listen_port: int = 0) -> None:
+    def __init__(self, upstream_port: int, listen_port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.port = listen_port
+        self._tls = tls
         self._upstream_port = upstream_port
         self._latency_seconds = 0.0
         self._flowing = asyncio.Event()
@@ -91,7 +94,7 @@ class TcpProxy:
 
     async def _start(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._serve, _HOST, self.port)
+            self._server = await asyncio.start_server(self._serve, _HOST, self.port, ssl=self._tls)
             self.port = self._server.sockets[0].getsockname()[1]
 
     async def _stop(self) -> None:

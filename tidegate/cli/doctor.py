@@ -153,8 +153,8 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
 
 def _python() -> Finding:
     found = f"{platform.python_version()} at {sys.executable}"
-    if sys.version_info >= (3, 14):
-        return Finding("warn", "Python", found, "Tidegate is tested on Python 3.11 to 3.13")
+    if sys.version_info >= (3, 15):
+        return Finding("warn", "Python", found, "Tidegate is tested on Python 3.11 to 3.14")
     return Finding("ok", "Python", found)
 
 

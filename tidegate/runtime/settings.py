@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,4 +241,6 @@ class RedisSettings(ServiceSettings):
             "password": self.redis_password.get_secret_value() if self.redis_password else None,
             "socket_timeout": self.redis_timeout_seconds,
             "socket_connect_timeout": self.redis_timeout_seconds,
+            # Since Python 3.13 certificates without an Authority Key Identifier are refused, if nobody says otherwise.
+            **({"ssl_exclude_verify_flags": [ssl.VERIFY_X509_STRICT]} if self.redis_url.startswith("rediss:") else {}),
         }
