@@ -14,9 +14,13 @@ from tidegate.stack.errors import StackError
 from tidegate.stack.java import Java
 
 _SUBMIT = """#!/bin/sh
+argument="$1"
 eval "set -- $SPARK_SUBMIT_OPTS"
-case "$1" in *ArchiveClassesAtExit=*) ;; *) exit 9 ;; esac
-echo "classes of $JAVA_HOME" > "${1#*ArchiveClassesAtExit=}"
+case "$1 $2 $argument" in
+*ArchiveClassesAtExit=*/training.py) echo "classes of $JAVA_HOME" > "${1#*ArchiveClassesAtExit=}" ;;
+*SharedArchiveFile=*" -Xshare:on --version") [ -f "${1#*SharedArchiveFile=}" ] && [ ! -e "$JAVA_HOME/refuses" ] ;;
+*) exit 9 ;;
+esac
 """
 
 
@@ -61,3 +65,17 @@ def test_a_program_that_fails_is_told(submit: Path, tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"(?s)no archive of Spark's classes.*no memory is left"):
         class_data.ensure_class_data(Java(tmp_path, "17"), print)
     assert not list(class_data.class_data().parent.iterdir())
+
+
+def test_an_archive_that_its_java_refuses_is_not_kept_nor_made_again(submit: Path, tmp_path: Path) -> None:
+    """As Java 21 does: JVMs would look through it at each start, for nothing."""
+    del submit
+    (tmp_path / "refuses").touch()
+    told: list[str] = []
+    for _ in range(2):
+        with pytest.raises(StackError, match=r"^Java 21\.0\.1 refuses its archive of Spark's classes$"):
+            class_data.ensure_class_data(Java(tmp_path, "21.0.1"), told.append)
+    assert [path.suffix for path in class_data.class_data().parent.iterdir()] == [".made-for"]
+    assert len(told) == 1
+    (tmp_path / "refuses").unlink()
+    assert class_data.ensure_class_data(Java(tmp_path, "21.0.2"), told.append).exists()

@@ -72,34 +72,28 @@ def _jars() -> str:
 def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
     """Return the archive; make it, by a small Spark program, if there is none for this Java and these jars.
 
-    Raises StackError with the end of the program's output if that fails.
+    Raises StackError if that fails, with the end of the program's output, and if this Java refuses what it has made:
+    21 does, since Spark puts slf4j on the class path twice.
     """
     archive = class_data()
     note, made_for = archive.with_suffix(".made-for"), f"{java.home} {java.version}\njars {_jars()}\n"
-    if archive.exists() and note.exists() and note.read_text("utf-8") == made_for:
+    refused = StackError(f"Java {java.version} refuses its archive of Spark's classes")
+    known = note.read_text("utf-8") if note.exists() else ""
+    if known == made_for and archive.exists():
         return archive
+    if known == f"{made_for}refused\n":
+        raise refused
     on_progress("Making an archive of Spark's classes, with which JVMs start faster; takes half a minute")
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.unlink(missing_ok=True)
     scratch = archive.with_name(f"{archive.name}.{os.getpid()}")
-    environment = os.environ | {
-        "JAVA_HOME": str(java.home),
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_CONF_DIR": str(archive.parent / "none"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": f"{shlex.quote(f'-XX:ArchiveClassesAtExit={scratch}')} -XX:+UseSerialGC -Xlog:disable",
-    }
     try:
-        done = subprocess.run(
-            [spark_home() / "bin" / "spark-submit", TRAINING],
-            env=environment,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=TRAINING_SECONDS,
-        )
+        done = _submit(java, f"-XX:ArchiveClassesAtExit={scratch}", TRAINING)
         if done.returncode != 0 or not scratch.exists():
             raise StackError(f"no archive of Spark's classes could be made: {(done.stderr or done.stdout)[-500:]}")
+        if _submit(java, f"-XX:SharedArchiveFile={scratch}", "--version", share="on").returncode != 0:
+            note.write_text(f"{made_for}refused\n", "utf-8")
+            raise refused
         note.write_text(made_for, "utf-8")
         scratch.replace(archive)
     except subprocess.TimeoutExpired as error:
@@ -107,3 +101,18 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
     finally:
         scratch.unlink(missing_ok=True)
     return archive
+
+
+def _submit(java: Java, option: str, argument: str | Path, share: str = "auto") -> subprocess.CompletedProcess[str]:
+    """Run `spark-submit` in a JVM with an option, as the stack's JVMs are run."""
+    environment = os.environ | {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONF_DIR": str(class_data().parent / "none"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": f"{shlex.quote(option)} -Xshare:{share} -XX:+UseSerialGC -Xlog:disable",
+    }
+    command = [spark_home() / "bin" / "spark-submit", argument]
+    return subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=TRAINING_SECONDS
+    )
