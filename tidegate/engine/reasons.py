@@ -11,6 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from string import Formatter
 
 from tidegate.engine.batch_sums import Exact
 from tidegate.events.decision import Figure, TrailEntry
@@ -38,18 +40,26 @@ def explained(
     reasons: Mapping[str, Reason], by: str, code: str, before: int, after: int, values: Mapping[str, Figure]
 ) -> TrailEntry:
     """Return the trail entry of a code, its clause filled in from `values`; an unknown value reads as `?`."""
-    shown: Mapping[str, object] = values
-    if None in values.values():
-        shown = {name: _UNKNOWN if value is None else value for name, value in values.items()}
-    clause = reasons[code].explanation
-    if "rate}" in clause:
-        shown = {name: _Rate(value) if isinstance(value, int | float) else value for name, value in shown.items()}
+    clause, shown = reasons[code].explanation, dict[str, object](values)
+    for name, is_rate in _shown_in(clause):
+        value = values[name]
+        if value is None:
+            shown[name] = _UNKNOWN
+        elif is_rate and not isinstance(value, str):
+            shown[name] = _Rate(value)
     sentence = clause.format_map(shown)
     if "-0" in sentence:
         sentence = _MINUS_ZERO.sub(r"\1", sentence)
     if "1 slots" in sentence:
         sentence = _ONE_SLOT.sub(lambda found: "1 slot" + _ONE_DOES[found[1] or ""], sentence)
     return TrailEntry(by, code, before, after, sentence, dict(values))
+
+
+@cache
+def _shown_in(clause: str) -> tuple[tuple[str, bool], ...]:
+    """Return the values that a clause shows, each with whether it is written as a rate."""
+    found = [(name or "", spec or "") for _, name, spec, _ in Formatter().parse(clause)]
+    return tuple([(name, spec.endswith("rate")) for name, spec in found if name.isidentifier()])
 
 
 _ONE_DOES = {"": "", " are": " is", " have": " has", " keep": " keeps", " process": " processes", " were": " was"}

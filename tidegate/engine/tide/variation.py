@@ -68,8 +68,9 @@ class Variation(NamedTuple):
         """Return the variation with new batches of a size added, given what the size has shown before them."""
         count, squares = self
         for batch in batches:
-            if batch.input_records:
-                x = min(FURTHEST, batch.duration_seconds / fit.lasts(batch.input_records) - 1.0)
+            records = batch.input_records
+            if records:
+                x = min(FURTHEST, batch.duration_seconds / fit.lasts(records) - 1.0)
                 count, squares = count * KEEP + 1.0, squares * KEEP + x * x
         return Variation(count, squares)
 
@@ -79,13 +80,12 @@ NO_VARIATION = Variation()
 
 def without_slow(sums: BatchSums, batches: Sequence[MicroBatch], fit: SizeFit) -> BatchSums:
     """Return the sums over these batches with slow ones shortened, given what the size has shown before them."""
-    seconds, products = sums.seconds, sums.products
     for batch in batches:
-        excess = batch.duration_seconds - SLOW * fit.lasts(batch.input_records)
-        if batch.input_records and excess > 0.0:
-            seconds -= excess
-            products -= excess * batch.input_records
-    return sums._replace(seconds=seconds, products=products)
+        records = batch.input_records
+        excess = batch.duration_seconds - SLOW * fit.lasts(records)
+        if records and excess > 0.0:
+            sums = sums._replace(seconds=sums.seconds - excess, products=sums.products - excess * records)
+    return sums
 
 
 def fit_of(sizes: Sequence[SizeFit], size: int) -> SizeFit | None:
