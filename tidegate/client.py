@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from pydantic import model_validator
 
 from tidegate.events.command import ScalingCommand
@@ -34,16 +32,14 @@ from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.producer import said
+from tidegate.runtime.reach import NoLogin as NoLogin  # noqa: PLC0414 - the client's errors
+from tidegate.runtime.reach import Unreachable as Unreachable  # noqa: PLC0414
+from tidegate.runtime.reach import ask
 from tidegate.runtime.settings import RedisSettings, ServiceSettings
 
 W = TypeVar("W", bound=Wire)
 REACH_SECONDS = 10.0
 """How long the broker may take to answer the first request."""
-STEP_SECONDS = 1.0
-"""How often to look whether waiting is of any use."""
-NOT_LET_IN = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
-"""What librdkafka tells of a login, or of a certificate, that is refused."""
 
 
 class ClientSettings(RedisSettings):
@@ -57,14 +53,6 @@ class ClientSettings(RedisSettings):
     def kafka(self) -> dict[str, Any]:
         """Return librdkafka's connection settings, with its log kept off the terminal."""
         return {**super().kafka(), "log_level": "0"}
-
-
-class Unreachable(ConnectionError):
-    """No broker answers at the given address."""
-
-
-class NoLogin(Unreachable):
-    """A broker answers, but not to this client: its certificate, password or token is missing or not accepted."""
 
 
 class NoSuchTopic(LookupError):
@@ -162,28 +150,9 @@ def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None
     Raises `NoLogin` as soon as a broker, or the provider of access tokens, refuses this client.
     """
     _check_ports(settings.bootstrap_servers)
-    told: list[KafkaError] = []
-    admin = AdminClient({**settings.kafka(), "error_cb": told.append})
-    deadline = time.monotonic() + REACH_SECONDS
-    while True:
-        try:
-            found = admin.list_topics(timeout=STEP_SECONDS)
-            break
-        except KafkaException as error:
-            admin.poll(0)  # only now librdkafka tells what went wrong before
-            if refused := next((each for each in told if each.code() in NOT_LET_IN), None):
-                raise NoLogin(_why_no_login(settings, refused)) from None
-            if time.monotonic() >= deadline:
-                at = settings.bootstrap_servers
-                raise Unreachable(f"no Kafka broker answers at {at} ({said(error)})") from None
+    found = ask(settings, seconds=REACH_SECONDS, try_login_again=False)
     if topic is not None and topic not in found.topics:
         raise NoSuchTopic(f"the broker at {settings.bootstrap_servers} has no topic {topic}")
-
-
-def _why_no_login(settings: ServiceSettings, refused: KafkaError) -> str:
-    oauth = settings.oauth() if refused.code() == KafkaError._AUTHENTICATION else None  # noqa: SLF001
-    token = f" with a token from {oauth.token_endpoint_url}" if oauth else ""
-    return f"cannot log in to Kafka at {settings.bootstrap_servers}{token}: {refused.str()}"
 
 
 def _check_ports(bootstrap_servers: str) -> None:

@@ -124,8 +124,7 @@ def prepare_topics(settings: DeciderSettings) -> int:
     Raises `TopicsDoNotFit` if the changelog has another number: a pipeline's state must be on the partition of its
     snapshots.
     """
-    admin = AdminClient(settings.kafka())
-    counts = partition_counts(admin)
+    counts = partition_counts(settings)
     partitions, found = pipeline_partitions(settings, counts), counts.get(settings.changelog)
     if found is None:  # to ask for it each time would need Kafka's controller, which may be away while brokers serve
         changelog = NewTopic(
@@ -135,7 +134,7 @@ def prepare_topics(settings: DeciderSettings) -> int:
             config={"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
             | in_sync(settings.replication_factor),
         )
-        create_topics(admin, [changelog])
+        create_topics(AdminClient(settings.kafka()), [changelog])
     elif found != partitions:
         raise TopicsDoNotFit(
             f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,13 +17,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from pydantic import SecretStr
 
 from tests.support.events import job, overloaded
 from tests.support.fake_world import FakeWorld
+from tests.support.token_endpoint import CLIENT, TokenEndpoint
 from tests.unit.test_decider_handler import Bench
 from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import Repeats, about, configure
+from tidegate.runtime.reach import ask
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit
@@ -112,6 +117,33 @@ def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str])
     assert run_service("decider", ServiceSettings, run) == 1
     why = lines(capsys.readouterr().err)[-2]["message"]
     assert why == "cannot continue: Kafka at 127.0.0.1:9092: Failed while waiting for controller"
+
+
+def test_a_service_that_is_never_let_in_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not only that no broker answered. It tries for a while, since the provider may be about to come back."""
+    asked_until = 0.0
+    with TokenEndpoint().serve() as url, socket.create_server(("127.0.0.1", 0)) as broker:
+
+        def run(_: ServiceSettings) -> int:
+            nonlocal asked_until
+            settings = ServiceSettings(
+                bootstrap_servers=f"127.0.0.1:{broker.getsockname()[1]}",
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="OAUTHBEARER",
+                sasl_oauthbearer_token_endpoint_url=url,
+                sasl_oauthbearer_client_id=CLIENT,
+                sasl_oauthbearer_client_secret=SecretStr("hunter2"),
+            )
+            asked_until = time.monotonic() + 1.5
+            ask(settings, seconds=1.5, try_login_again=True)
+            return 0
+
+        assert run_service("decider", ServiceSettings, run) == 1
+    assert time.monotonic() >= asked_until
+    text = capsys.readouterr().err
+    assert re.match(r"cannot continue: cannot log in to Kafka at .*Invalid client credent", lines(text)[-2]["message"])
+    assert "Traceback" not in text
+    assert "hunter2" not in text
 
 
 def test_a_library_that_tries_again_and_again_does_not_flood_the_log(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.runtime.poll import retry
+from tidegate.runtime.reach import ask
 from tidegate.runtime.settings import ServiceSettings
 
 OF_A_CLUSTER = 3
@@ -24,10 +25,9 @@ def ensure_topics(
 ) -> list[str]:
     """Create the missing Tidegate topics; return their names. With `for_ever`, they keep records of any age.
 
-    Raises `KafkaException` if no broker answers, `TopicsDoNotFit` if existing topics do not fit.
+    Raises `Unreachable` if no broker answers, `TopicsDoNotFit` if existing topics do not fit.
     """
-    admin = AdminClient(settings.kafka())
-    partition_counts(admin, timeout_seconds=10)  # without a broker this fails sooner than the request below
+    partition_counts(settings, timeout_seconds=10)  # without a broker this fails sooner than the request below
     wanted = [
         NewTopic(
             topic.named(settings.topic_prefix),
@@ -37,7 +37,7 @@ def ensure_topics(
         )
         for topic in TOPICS
     ]
-    created = create_topics(admin, wanted)
+    created = create_topics(AdminClient(settings.kafka()), wanted)
     # The broker lists new topics only a moment after it has created them.
     retry(lambda: check_topics(settings), TopicsDoNotFit, every=0.1)
     return created
@@ -93,7 +93,7 @@ def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
 
 def check_topics(settings: ServiceSettings) -> int:
     """Return the number of partitions of the pipeline topics; raise `TopicsDoNotFit` if they differ or are missing."""
-    return pipeline_partitions(settings, partition_counts(AdminClient(settings.kafka())))
+    return pipeline_partitions(settings, partition_counts(settings))
 
 
 def pipeline_partitions(settings: ServiceSettings, found: Mapping[str, int]) -> int:
@@ -114,18 +114,10 @@ def pipeline_partitions(settings: ServiceSettings, found: Mapping[str, int]) -> 
 
 def jobs_partitions(settings: ServiceSettings) -> int:
     """Return the number of partitions of the jobs topic; it was created with as many as the pipeline topics."""
-    return partition_counts(AdminClient(settings.kafka()))[JOBS.named(settings.topic_prefix)]
+    return partition_counts(settings)[JOBS.named(settings.topic_prefix)]
 
 
-def partition_counts(admin: AdminClient, timeout_seconds: float = 30.0) -> dict[str, int]:
-    """Return the number of partitions of every readable topic.
-
-    Asks in steps of a second: a signal cannot end a longer call into librdkafka.
-    """
-
-    def listed() -> ClusterMetadata:
-        admin.poll(0)  # hands librdkafka's log lines to Python's logging
-        return admin.list_topics(timeout=1.0)
-
-    topics = retry(listed, KafkaException, timeout_seconds=timeout_seconds).topics
+def partition_counts(settings: ServiceSettings, timeout_seconds: float = 30.0) -> dict[str, int]:
+    """Return the number of partitions of every readable topic. Raises `Unreachable` if no broker answers in time."""
+    topics = ask(settings, seconds=timeout_seconds, try_login_again=True).topics
     return {name: len(topic.partitions) for name, topic in topics.items() if topic.partitions}
