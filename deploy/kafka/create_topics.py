@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from tidegate.runtime.logs import configure
 from tidegate.runtime.producer import said
+from tidegate.runtime.reach import Unreachable
 from tidegate.runtime.service import WRONG_SET_UP, read_settings
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
@@ -31,7 +32,7 @@ def main() -> int:
             check_topics(settings)
             return 0
         created = ensure_topics(settings, partitions=partitions, replication=replication)
-    except (TopicsDoNotFit, KafkaException) as error:
+    except (TopicsDoNotFit, Unreachable, KafkaException) as error:
         log.critical("topics at %s: %s", settings.bootstrap_servers, said(error))
         return WRONG_SET_UP
     log.info("created %s", ", ".join(created) or "nothing: all topics exist")
