@@ -17,6 +17,7 @@ from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from typer.testing import CliRunner
 
 import tidegate
@@ -32,7 +33,7 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
 from tidegate.replay.rebase import moved_snapshot
-from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.consumer import TopicReader, newest_at
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 
@@ -333,6 +334,18 @@ def test_a_newest_decision_is_looked_for_near_the_newest_of_all(cli: Cli, file: 
     assert "no decision since" in cli("jobs")
     assert "no decision on rates since" in cli("why", "rates", code=2)
     assert "known jobs: rates" in cli("pause", "other", code=2)
+
+
+def test_an_old_broker_does_not_make_the_newest_record_the_oldest(
+    settings: ClientSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 3.0, Kafka takes a request for the newest timestamp as one for the first record since an early instant."""
+    monkeypatch.setattr(OffsetSpec, "max_timestamp", lambda: OffsetSpec.for_timestamp(0))
+    producer, topic = Producer(settings.kafka()), settings.topic_prefix + "decisions"
+    for at in (1_790_000_000_000, 1_790_000_004_000, 1_790_000_001_000):
+        producer.produce(topic, b"{}", partition=at // 1000 % 2, timestamp=at)
+        producer.flush(20)
+    assert newest_at(settings, topic) == datetime.fromtimestamp(1_790_000_004, UTC)
 
 
 def test_records_of_other_jobs_are_passed_over_unread(cli: Cli) -> None:

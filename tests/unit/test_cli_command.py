@@ -28,10 +28,11 @@ from tests.support.programs import captured
 from tests.support.sample_events import sample_events
 from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
-from tidegate.cli import app, specs, why
+from tidegate.cli import app, doctor, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
+from tidegate.client import ClientSettings
 from tidegate.engine import decide
 from tidegate.events.decision import Status
 from tidegate.events.job import ManualScale, Mode, SpecChange
@@ -439,6 +440,19 @@ def test_a_damaged_key_in_redis_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", "redis://127.0.0.1:1/0"])
     assert ran.exit_code == 2
     assert "is damaged" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        ({"redis_version": "7.4.1"}, "7.4.1 at "),
+        ({"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "8.1.1"}, "Valkey 8.1.1 at "),
+    ],
+)
+def test_the_doctor_tells_valkey_from_redis(monkeypatch: pytest.MonkeyPatch, info: dict[str, str], shown: str) -> None:
+    """Valkey also gives the version of Redis that it is compatible with."""
+    monkeypatch.setattr("redis.Redis.info", lambda *_: info)
+    assert doctor._redis(ClientSettings(bootstrap_servers="k:9092")).found.startswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,11 @@ def _redis(settings: ClientSettings) -> Finding:
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"
     try:
         with redis.Redis.from_url(**{**settings.redis(), "socket_timeout": 3, "socket_connect_timeout": 3}) as client:
-            version = client.info("server")["redis_version"]
+            server = client.info("server")
     except (redis.RedisError, ValueError) as error:  # the latter for a port that is no number
         return Finding("fail", "Redis", f"{url}: {error}", remedy)
+    # Valkey's `redis_version` is that of the Redis it replaces
+    version = f"Valkey {server['valkey_version']}" if "valkey_version" in server else server["redis_version"]
     if not settings.redis_password:
         return Finding("warn", "Redis", f"{version} at {url}, which needs no password", "set a password in Redis")
     return Finding("ok", "Redis", f"{version} at {url}, password accepted")

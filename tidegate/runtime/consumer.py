@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from datetime import UTC, datetime
 from operator import methodcaller
 from typing import Any, TypeVar, cast
@@ -276,19 +277,14 @@ def offset_ranges(settings: ServiceSettings, topics: Sequence[str]) -> dict[Part
 
 
 def newest_at(settings: ServiceSettings, topic: str) -> datetime | None:
-    """Return when the newest record of a topic was written; None if it has none.
+    """Return when the last record of any partition was written; None if there is none.
 
-    Raises `KafkaException` if the topic is unreadable or a leader late.
+    The records are read, since Kafka 2.8 takes a request for the newest timestamp as one for the oldest. Raises
+    `KafkaException` if the topic is unreadable or a leader late.
     """
-    admin = AdminClient(settings.kafka())
-    numbers = admin.list_topics(topic, timeout=30).topics[topic].partitions
-    partitions = [TopicPartition(topic, number) for number in numbers]
-
-    def written() -> int:
-        asked = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()), request_timeout=30)
-        return max((answer.result(timeout=40).timestamp for answer in asked.values()), default=-1)
-
-    milliseconds = _once_led(written, timeout_seconds=60.0, every=0.2)
+    last = {place: max(first, end - 1) for place, (first, end) in offset_ranges(settings, [topic]).items()}
+    with closing(TopicReader(settings, [topic], after=last)) as reader:
+        milliseconds = max((message.timestamp()[1] for message in reader.read_to_end()), default=-1)
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds >= 0 else None
 
 
