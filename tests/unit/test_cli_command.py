@@ -17,6 +17,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import typer
+from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from demo.__main__ import app as demo_app
@@ -442,17 +443,27 @@ def test_a_damaged_key_in_redis_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert "is damaged" in ran.stderr
 
 
+REDIS = {"redis_version": "7.4.1"}
+VALKEY = {"redis_version": "7.2.4", "valkey_version": "8.1.1"}
+
+
 @pytest.mark.parametrize(
-    ("info", "shown"),
+    ("info", "verdict", "shown"),
     [
-        ({"redis_version": "7.4.1"}, "7.4.1 at "),
-        ({"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "8.1.1"}, "Valkey 8.1.1 at "),
+        (REDIS | {"redis_mode": "standalone"}, "ok", "7.4.1 at "),
+        (VALKEY | {"server_mode": "standalone"}, "ok", "Valkey 8.1.1 at "),
+        (REDIS | {"redis_mode": "cluster"}, "fail", "7.4.1 at .+ is in cluster mode"),
+        (VALKEY | {"server_mode": "cluster"}, "fail", "Valkey 8.1.1 at .+ is in cluster mode"),
     ],
 )
-def test_the_doctor_tells_valkey_from_redis(monkeypatch: pytest.MonkeyPatch, info: dict[str, str], shown: str) -> None:
-    """Valkey also gives the version of Redis that it is compatible with."""
+def test_the_doctor_tells_which_redis_it_is(
+    monkeypatch: pytest.MonkeyPatch, info: dict[str, str], verdict: str, shown: str
+) -> None:
+    """Valkey also gives the version of Redis that it replaces. In cluster mode, our scripts are refused."""
     monkeypatch.setattr("redis.Redis.info", lambda *_: info)
-    assert doctor._redis(ClientSettings(bootstrap_servers="k:9092")).found.startswith(shown)
+    found = doctor._redis(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
+    assert found.verdict == verdict
+    assert re.match(shown, found.found)
 
 
 @pytest.mark.parametrize(

@@ -247,8 +247,11 @@ def _redis(settings: ClientSettings) -> Finding:
             server = client.info("server")
     except (redis.RedisError, ValueError) as error:  # the latter for a port that is no number
         return Finding("fail", "Redis", f"{url}: {error}", remedy)
-    # Valkey's `redis_version` is that of the Redis it replaces
+    # Valkey's `redis_version` is that of the Redis it replaces, and its mode has another name
     version = f"Valkey {server['valkey_version']}" if "valkey_version" in server else server["redis_version"]
+    if "cluster" in (server.get("redis_mode"), server.get("server_mode")):  # which refuses scripts with several keys
+        remedy = "set TIDEGATE_REDIS_URL to a server that is not in cluster mode"
+        return Finding("fail", "Redis", f"{version} at {url} is in cluster mode, in which no job is rescaled", remedy)
     if not settings.redis_password:
         return Finding("warn", "Redis", f"{version} at {url}, which needs no password", "set a password in Redis")
     return Finding("ok", "Redis", f"{version} at {url}, password accepted")
