@@ -25,7 +25,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
+from redis.exceptions import AskError, ClusterCrossSlotError, ClusterError, RedisError
 
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
@@ -191,9 +191,10 @@ class RedisReservations:
             self._paused_until = self._clock.monotonic() + self._retry
             await self._forget_connections()
             if not self._failing:
-                log.warning(
-                    "redis does not answer (%s: %s); no job is rescaled until it does", type(error).__name__, error
-                )
+                why = f"{type(error).__name__}: {error}"
+                if isinstance(error, ClusterError | ClusterCrossSlotError | AskError):
+                    why += "; it must not be in cluster mode"
+                log.warning("redis does not answer (%s); no job is rescaled until it does", why)
             self._failing = True
             raise RedisUnreachable(str(error)) from error
         if self._failing:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -17,7 +18,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import ClusterCrossSlotError, MovedError, RedisError
 
 from services.decider.reservations import RedisReservations
 from tests.contract.test_reservations import T, hold
@@ -224,3 +225,20 @@ def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
         asyncio.run(whole())
     silent.close()
     assert len([r for r in caplog.records if "does not answer" in r.message]) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal", [ClusterCrossSlotError("Keys in request don't hash to the same slot"), MovedError("5 127.0.0.1:1")]
+)
+def test_cluster_mode_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, refusal: RedisError
+) -> None:
+    """It refuses our scripts, which have keys of several slots. Who only reads of no answer looks for an outage."""
+
+    async def whole() -> ReservationView:
+        async with Redis() as client:
+            monkeypatch.setattr(client, "evalsha", AsyncMock(side_effect=refusal))
+            return await RedisReservations(client, SetClock(), prefix="x:").view("a", "blue")
+
+    assert asyncio.run(whole()).redis is RedisView.UNREACHABLE
+    assert "it must not be in cluster mode" in caplog.text
