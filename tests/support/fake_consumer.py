@@ -143,6 +143,7 @@ class HeldRunner:
         """By command, whether it was told to leave."""
         self.failure: Exception | None = None
         """With what commands end, instead of well."""
+        self._held: set[str] = set()
         self._ends: dict[str, threading.Event] = {}
         self._lock = threading.Lock()
 
@@ -150,23 +151,34 @@ class HeldRunner:
         """Let a command end."""
         self._event(command_id).set()
 
+    def holds(self, commands: int) -> bool:
+        """Whether it carries out so many commands, and none of them may end."""
+        with self._lock:
+            return len(self._held) == commands and not any(self._event(held).is_set() for held in self._held)
+
     def run(self, command: ScalingCommand, spec: JobSpec | None, gone: threading.Event, _trace: str | None) -> Phase:
         with self._lock:
             self.specs.append(spec)
             self.gone[command.command_id] = gone
             self.started.append(command.command_id)
             self.running.append(command.job_id)
+            self._held.add(command.command_id)
             at_once = self.running.count(command.job_id)
             self.most[command.job_id] = max(self.most.get(command.job_id, 0), at_once)
         self._event(command.command_id).wait(20)
         with self._lock:
             self.running.remove(command.job_id)
+            self._held.remove(command.command_id)
         if self.failure is not None:
             raise self.failure
         return Phase.VERIFIED
 
     def _event(self, command_id: str) -> threading.Event:
         return self._ends.setdefault(command_id, threading.Event())
+
+
+LOOKS = 10
+"""How often nothing may have changed until nothing will."""
 
 
 class ActuatorRun:
@@ -212,9 +224,20 @@ class ActuatorRun:
         self._thread.join(10)
 
     def settle(self) -> None:
-        """Wait until the actuator has taken all steps, and looked at its commands once more."""
-        assert wait_until(lambda: not self.consumer.steps, 10, 0.005)
-        threading.Event().wait(0.1)
+        """Wait until the actuator has taken all steps, and its commands do not change from one look to the next."""
+        calm, looked = 0, self.beats
+
+        def is_calm() -> bool:
+            nonlocal calm, looked
+            if self.beats > looked + 1:
+                looked = self.beats
+                calm = calm + 1 if not self.consumer.steps and self.runner.holds(self._unended()) else 0
+            return calm == LOOKS or bool(self.code)
+
+        assert wait_until(is_calm, 20, 0.002)
+
+    def _unended(self) -> int:
+        return sum(not command.done() for command in list(self.actuator._running.values()))
 
     def _spec(self, job_id: str) -> JobSpec:
         return self.specs.get(job_id) or job(job_id)

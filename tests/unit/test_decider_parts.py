@@ -227,7 +227,8 @@ class NoController:
 
 def test_a_decider_starts_while_kafka_has_no_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the controller creates a topic, but all topics are there, and the brokers serve without it."""
-    monkeypatch.setattr("services.decider.faust_app.AdminClient", NoController)
+    for place in ("services.decider.faust_app", "tidegate.runtime.reach"):
+        monkeypatch.setattr(f"{place}.AdminClient", NoController)
     assert prepare_topics(DeciderSettings()) == 2
 
 
