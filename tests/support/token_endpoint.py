@@ -17,11 +17,24 @@ from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from pydantic import SecretStr
 from typing_extensions import override
 
 CLIENT, SECRET = "tidegate-client", 'a "quoted" \\ secret'
 SCOPE = "kafka"
 KEY_ID = "of the test"
+
+
+def login_by(url: str, secret: str = SECRET) -> dict[str, Any]:
+    """Return the settings of a connection to Kafka whose tokens are from this endpoint."""
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": url,
+        "sasl_oauthbearer_client_id": CLIENT,
+        "sasl_oauthbearer_client_secret": SecretStr(secret),
+        "sasl_oauthbearer_scope": SCOPE,
+    }
 
 
 class TokenEndpoint:

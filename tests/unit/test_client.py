@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 import tidegate
-from tests.support.token_endpoint import CLIENT, TokenEndpoint
+from tests.support.token_endpoint import TokenEndpoint, login_by
 from tidegate.cli.problems import problem_of
 from tidegate.client import (
     BadRecord,
@@ -85,14 +85,8 @@ def test_what_is_no_address_is_an_unreachable_broker(address: str) -> None:
 def test_a_refused_token_is_not_taken_for_a_broker_that_is_away() -> None:
     """The error names the token endpoint and what it says, the hint names the settings; neither holds the secret."""
     with TokenEndpoint().serve() as url, socket.create_server(("127.0.0.1", 0)) as broker:
-        settings = ClientSettings(
-            bootstrap_servers=f"127.0.0.1:{broker.getsockname()[1]}",
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauthbearer_token_endpoint_url=url,
-            sasl_oauthbearer_client_id=CLIENT,
-            sasl_oauthbearer_client_secret=SecretStr("hunter2"),
-        )
+        address = f"127.0.0.1:{broker.getsockname()[1]}"
+        settings = ClientSettings(bootstrap_servers=address, **login_by(url, "hunter2"))
         with pytest.raises(NoLogin, match=r"^cannot log in to Kafka at 127.*Invalid client credentials") as caught:
             check_reachable(settings)
     problem = problem_of(caught.value)

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from services.decider import tokens
 from services.decider.tokens import NoToken, TokenRefused, Tokens
 from tests.support.secured_kafka import write_certificates
-from tests.support.token_endpoint import CLIENT, SCOPE, SECRET, TokenEndpoint
+from tests.support.token_endpoint import SECRET, TokenEndpoint, login_by
 from tidegate.runtime.settings import KafkaConnection
 
 WRONG_SECRET = {"sasl_oauthbearer_client_secret": SecretStr("wrong")}
@@ -37,15 +37,7 @@ def connection(endpoint: TokenEndpoint) -> Iterator[KafkaConnection]:
 
 def connection_by(url: str, **change: Any) -> KafkaConnection:
     """Return how the endpoint's client connects."""
-    given = {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "OAUTHBEARER",
-        "sasl_oauthbearer_token_endpoint_url": url,
-        "sasl_oauthbearer_client_id": CLIENT,
-        "sasl_oauthbearer_client_secret": SECRET,
-        "sasl_oauthbearer_scope": SCOPE,
-    }
-    return KafkaConnection.model_validate(given | change)
+    return KafkaConnection.model_validate(login_by(url) | change)
 
 
 def tokens_of(connection: KafkaConnection, **clock: Any) -> Tokens:

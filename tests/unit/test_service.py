@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from pydantic import SecretStr
 
 from tests.support.events import job, overloaded
 from tests.support.fake_world import FakeWorld
-from tests.support.token_endpoint import CLIENT, TokenEndpoint
+from tests.support.token_endpoint import TokenEndpoint, login_by
 from tests.unit.test_decider_handler import Bench
 from tidegate.events.way import Way
 from tidegate.runtime.dead_letters import TooManyDeadLetters
@@ -126,14 +125,8 @@ def test_a_service_that_is_never_let_in_says_why(capsys: pytest.CaptureFixture[s
 
         def run(_: ServiceSettings) -> int:
             nonlocal asked_until
-            settings = ServiceSettings(
-                bootstrap_servers=f"127.0.0.1:{broker.getsockname()[1]}",
-                security_protocol="SASL_PLAINTEXT",
-                sasl_mechanism="OAUTHBEARER",
-                sasl_oauthbearer_token_endpoint_url=url,
-                sasl_oauthbearer_client_id=CLIENT,
-                sasl_oauthbearer_client_secret=SecretStr("hunter2"),
-            )
+            address = f"127.0.0.1:{broker.getsockname()[1]}"
+            settings = ServiceSettings(bootstrap_servers=address, **login_by(url, "hunter2"))
             asked_until = time.monotonic() + 1.5
             ask(settings, seconds=1.5, try_login_again=True)
             return 0
