@@ -135,6 +135,15 @@ def test_an_operator_pauses_a_job_by_keyboard(browser: webdriver.Chrome, console
     assert complaints(browser) == []
 
 
+def test_a_link_on_another_site_finds_the_operator_signed_in(browser: webdriver.Chrome, console: str) -> None:
+    """As does the redirect of an identity provider, or a link in an alert."""
+    sign_in(browser, console)
+    browser.get(f"data:text/html,<a href='{console}/jobs/payments'>TidegateLagging</a>")
+    browser.find_element(By.LINK_TEXT, "TidegateLagging").click()
+    assert wait_until(lambda: browser.current_url.startswith(console), 10)
+    assert browser.find_elements(By.XPATH, "//*[contains(text(), 'ada, operator')]")
+
+
 def test_a_lost_connection_is_told(browser: webdriver.Chrome, topics: SimulatedTopics) -> None:
     """When the console goes away, the page says so in words instead of showing old figures as live."""
     with served(topics, ConsoleSettings()) as address:

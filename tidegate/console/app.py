@@ -76,7 +76,7 @@ def build(settings: ConsoleSettings, topics: ConsoleTopics, access: Access, key:
                 secret_key=key,
                 session_cookie="tidegate-console",
                 max_age=SESSION_SECONDS,
-                same_site="strict",
+                same_site="lax",  # a link in an alert leads to a page where its reader is still signed in
                 https_only=settings.console_https,
             ),
         ],
