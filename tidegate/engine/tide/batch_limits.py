@@ -8,8 +8,8 @@ objective O a batch may last
     D = min(O / 2, O - T')
 
 With T' > 0.9 · O no size can meet the objective. Then O = 2 · T' is planned for: each batch ends before the next
-trigger. Nor can one if a batch lasts more than 0.9 · D without its records, as where it merges them into a large table.
-With a such seconds, D = 2 · a is planned for, so O = max(4 · a, T' + 2 · a): a batch spends half its time on records.
+trigger. Nor can a size if the overhead a of a batch is more than 0.9 · D, as where it rewrites a large table. Then
+D = 2 · a is planned for, so O = max(4 · a, T' + 2 · a): a batch spends half its time on records.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A batch takes some time for itself, its *overhead*, and some for each record. Wi
 
     d = a + c(p) · n                          d: seconds, a: overhead in seconds, c: seconds per record
 
-For each of the last sizes, a straight line through the batches gives a and c. If all batches have about the same number
-of records, they hardly show which part is overhead. So the part of a that Spark's events tell (what a batch lasts
-besides its work, `addBatch`) counts like a few batches without records, or less where the batches hardly vary. Older
-batches count less and less. All of this is kept across restarts.
+For each of the last four sizes, a straight line through the batches gives a and c. If all batches have about the same
+number of records, they hardly show which part is overhead. So the part of a that Spark's events tell (what a batch
+lasts besides its work, `addBatch`) counts like a few batches without records, or less where the batches hardly vary.
+Older batches count less and less. All of this is kept across restarts.
 
 **Slots that work.** Not every slot makes a batch shorter. T equal tasks run in ceil(T / p) waves, so slots that shorten
 no wave add nothing, and a stage of one task never gets shorter (Amdahl's law). e(p) is the number of slots that do
@@ -21,7 +21,7 @@ Until tasks have been seen, a single stage with one task per source partition st
 
 **Sizes not seen.** Jobs scale less than linearly. How much less is learned from the sizes seen:
 
-    c(p) = k / e(p)^β,   0 < β ≤ 1            β = 1: twice the useful slots do twice the work
+    c(p) = k / e(p)^β,   0.3 ≤ β ≤ 1          β = 1: twice the useful slots do twice the work
 
 β is fitted by weighted least squares of log c over log e, with a prior that pulls it to 1. With one size seen, scaling
 is assumed to be linear through it. If it is in fact sub-linear, the first step is too small and never too large.
@@ -32,6 +32,8 @@ intervals, see `batch_limits`), has at most M records (the record limit), and st
 one before (the trigger interval):
 
     capacity(p) = n / max(T', a + c(p) · n),   n = min(M, (D - a) / c(p))
+
+For the present size and larger ones, it is at least the rate that the job has kept up with.
 """
 
 from __future__ import annotations

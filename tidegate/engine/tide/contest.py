@@ -1,13 +1,13 @@
 """A contest of two forecasts: one remembers the arrivals for long, the other briefly; the better one is believed.
 
-A long memory averages noise out, but follows a real change of the load too late. A short one follows it at once, but
-mistakes noise for a change. Which is better differs from job to job and from hour to hour. So `tide` keeps both, and
-every `CONTEST_SECONDS` each forecasts the mean rate until the next time. With e the error of a forecast and w the
-weight of the past,
+A long memory (800 s) averages noise out, but follows a real change of the load too late. A short one (50 s) follows it
+at once, but mistakes noise for a change. Which is better differs from job to job and from hour to hour. So `tide` keeps
+both, and every `CONTEST_SECONDS` each forecasts the mean rate until the next time. With e the error of a forecast and w
+(`CONTEST_KEEP`) the weight of the past,
 
     score = w · score + e²
 
-the short memory is believed while its score is below `SHORT_BIAS` times that of the long one.
+The short memory is believed while its score is below `SHORT_BIAS` times that of the long one.
 
 Source: the sum of past losses, discounted, as the weight of an expert (Cesa-Bianchi & Lugosi, "Prediction, Learning,
 and Games", 2006, section 2.11), with the better of two experts taken as it is.

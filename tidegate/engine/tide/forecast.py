@@ -1,10 +1,10 @@
 """Forecast of the arrival rate: a level with a trend, the residual around it, and an interval learned from both.
 
-Symbols. Rates are in records/s, times in seconds.
+Symbols of this section. Rates are in records/s, times in seconds.
 
     Δ    interval: time between two rates       t    how far ahead a forecast looks
     M    memory of the level                    n    rates since the level was set, plus `PRIOR_RATES`
-    D    damping time of a trend                m    intervals in the segment of a forecast
+    D    damping time, `DAMPING_SECONDS`        m    intervals in the segment of a forecast
     v    variance of the residuals              φ    autocorrelation: share of a residual left one interval later
 
 **Level and trend** are a straight line through the rates, in which older rates count less: a g-h filter with fading

@@ -1,37 +1,38 @@
 """`tide`: chooses the size that costs least over the next minutes, by simulating the job with what it has learned.
 
-On each snapshot, `tide` asks of each useful size what the next `horizon_seconds` would cost. To find out, it simulates
-the job with
+On each snapshot, `tide` simulates the next `horizon_seconds` of the job at its present size and at larger ones, with
 
 - the arrivals that it expects (`forecast`),
-- the speed that this size has shown in past micro-batches, or what other sizes tell about it (`capacity`),
+- the speed that a size has shown in past micro-batches, or what other sizes tell about it (`capacity`),
 - the records that wait now,
 - what changes of size have cost this job: the *outage*, a time without commits, and the *delay* until the new size
-  works.
+  works. The longest of the last eight counts, or the second longest of five or more.
 
 One such simulation is a *rollout*. Its price is in slot-seconds: for the slots, for the time in which the oldest record
-is older than the lag objective, and for the change. The cheapest size wins. Only the next step is carried out, and at
-the next snapshot everything is computed again: this is model-predictive control.
+is older than the lag objective, and for the change. If a larger size costs least, the job should grow. Otherwise `tide`
+looks for a smaller size that is enough. At the next snapshot all is computed again: this is model-predictive control.
 
 A change can also be made later. So `tide` compares changing now with waiting:
 
-    scale-up    when waiting for one more measurement would cost more in lateness than it could save in slots. A step
-                change in arrivals is always measured twice: the first interval shows only part of it, and a size for
-                that part would soon have to grow again.
+    scale-up    when waiting for one more measurement would cost more in lateness than it could save in slots; until
+                then `TIDE_CONFIRMING`. A step change in arrivals is always measured twice (`TIDE_OUTLIER`): the first
+                interval shows only part of it, and a size for that part would soon have to grow again.
     scale-down  when the smaller size would have been enough for so long that the slots it would have saved have cost
-                as much as the change: its price, and the lateness it causes. If a scale-down has not paid off by the
-                time the job grows again, the next one must have saved twice as much, at most eight times as much. In
-                place, a size that falls behind slowly also counts as enough for a while (`rollout`).
+                as much as the change: its price, and the lateness it causes; until then `TIDE_PATIENCE`. If a
+                scale-down has not saved twice its cost by the time the job grows again, the next one must have saved
+                twice as much, at most eight times as much; one that has saved it halves this again. In place, a size
+                that falls behind slowly also counts as enough for a while (`rollout`).
 
 An example with the default prices and `max_parallelism: 8`: a second above the lag objective costs 2 · 8 = 16
 slot-seconds, and a restart costs 30 · 8 = 240, besides the lateness it causes. A restart with two slots fewer, which
 makes no record late, is worth it once it would have saved 240 slot-seconds, that is after 2 minutes. A change in place
-or by handover costs only 2 · 8 = 16, so there the same scale-down comes after 8 seconds.
+or by handover costs only 2 · 8 = 16, so there the same scale-down comes after 8 seconds, if the guard `cooldown`
+allows.
 
 **New sizes.** A job may grow before its present size has shown three batches. Once a batch has been running for
 two intervals, its finished tasks give an upper bound of the capacity. If even that is too little, the job grows before
 the batch ends. In place, where growth interrupts nothing, what other sizes have shown is enough, and for a new job with
-a prior, what similar jobs have shown (`prior`). None of this makes a job smaller, and a late job never shrinks.
+a prior, what similar jobs have shown (`prior`). None of this makes a job smaller.
 
 **New runs.** A run is slow at first, while the JVMs compile and caches fill. In the minute after its first
 batch, `tide` takes it to be at least as fast as the job's other sizes suggest.
@@ -43,13 +44,14 @@ clearly faster, than expected, `tide` corrects what it knows of every size at on
 **Arrivals in pulses**, as from another micro-batch job, count by the mean of a whole cycle (`pulses`).
 
 **Jobs upstream.** What they plan to emit counts as demand before it arrives (`tidegate.engine.announced`). A scale-up
-for it does not wait for another measurement. If all sources have a plan, it replaces the trend of the arrivals.
+for it does not wait for another measurement. If all sources have a plan, only the level of the arrivals counts besides
+it, without trend and upper bound.
 
 When to choose it: By default. It learns the job's capacity, the cost of a change and the noise by itself.
 
 Set first: `late_price` (higher: more slots, less lateness), `change_price` and `restart_price` (higher: fewer changes).
 
-Details: `rollout`, `capacity`, `variation`, `shift`, `forecast`, `pulses`, `contest`, `prior`.
+Details: `rollout`, `capacity`, `batch_limits`, `variation`, `shift`, `forecast`, `pulses`, `contest`, `prior`.
 
 Source: model-predictive control of restarts after Phoebe (Geldenhuys et al., 2022: recovery time is part of the
 choice); capacity per size after DS2 (OSDI 2018), with overhead apart and sub-linear scaling; the one-step look-ahead

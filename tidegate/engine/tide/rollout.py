@@ -1,9 +1,9 @@
 """Rollout: simulate each size over the horizon, and price it.
 
 Records are not followed one by one. They flow in at an expected rate and out at the capacity (a *fluid queue*). The
-horizon is cut into segments with one expected rate each. The first segment lasts until a change of size works. It ends
-with the outage of the change, in which nothing is processed; until then the present size goes on. A change in place has
-no outage, and removed slots are gone at once.
+horizon is cut into four segments with one expected rate each: until a change of size works, then 60 s, 120 s and the
+rest. The first one ends with the outage of the change, in which nothing is processed; until then the present size goes
+on. A change in place has no outage, and removed slots are gone at once.
 
     λ, λ'   expected arrivals in a segment, and the smallest of all segments, records/s
     L, A    lag in records, and the age of its oldest record in seconds: the lag objective is about A
@@ -21,8 +21,9 @@ no outage, and removed slots are gone at once.
 
     cost(p) = p · horizon + late price · seconds late + change price [p ≠ current]             slot-seconds
 
-`[p ≠ current]` is 1 if the size changes, else 0. When the last of the k batches ends, no record that waits is older
-than A + B. No lag is older than L / λ'.
+The late price and the change price are the options times `max_parallelism`. `[p ≠ current]` is 1 if the size changes,
+else 0. For the present size and larger ones, the objective is the lag objective less the share `LAG_HEADROOM`. When the
+last of the k batches ends, no record that waits is older than A + B. No lag is older than L / λ'.
 
 **When a change begins.** Where a change has an outage, staying and changing are both counted from the end of a batch,
 and how late the job is until then counts for both. Staying goes on with the batch that runs. The order for a change may
@@ -32,7 +33,12 @@ during a change in place is charged once, afterwards.
 
 **Which load counts.** The demand of the last segment is the *sustained demand*, an upper bound. A smaller size must be
 able to hold it, unless it is only meant for a while, and a larger size that cannot is charged a second change. The
-segments before it are expected means, because a change happens once and its mean cost is what counts.
+segments before it are expected means, because a change happens once and its mean cost is what counts. A smaller size
+that is not among the last ones seen must hold it with `EXTRAPOLATION_MARGIN` of its capacity taken off, unless batches
+have a record limit.
+
+**When nothing shrinks.** No smaller size is enough while the present size would take longer than the lag objective
+to work off the lag.
 
 **More lag never makes a smaller size more attractive.** More lag makes no size cheaper, and under an even load it makes
 the fastest size dearer by the least. Where the forecast falls steeply, two large sizes can change places.
@@ -213,7 +219,7 @@ class Rollout:
         return best
 
     def smaller(self, sizes_seen: Container[float]) -> list[int]:
-        """Return the smaller sizes that are enough, rising; none while the job is late.
+        """Return the smaller sizes that are enough, rising; none while the lag is more work than the objective allows.
 
         They hold the sustained demand; a size that is not among `sizes_seen` must do so with `EXTRAPOLATION_MARGIN` of
         its capacity taken off. In place, those that are enough for a while come first. A handover or a restart may have
