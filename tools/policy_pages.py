@@ -188,7 +188,7 @@ def _option(declared: Field[Any], hint: Any) -> tuple[str, ...]:
         _permitted(declared),
         meta["doc"].replace("|", "\\|")
         + (f" (formerly `{meta['formerly']}`)" if meta["formerly"] else "")
-        + ("; follows `scaling.prices` if they are given" if meta["price"] else ""),
+        + ("; unless it is set, it follows `scaling.prices`" if meta["price"] else ""),
     )
 
 

@@ -61,7 +61,7 @@ TERMS = (
     ("way", "", "how the size changes: in place (nothing stops), by handover to a second driver, or by restart"),
     ("outage", "s", "time without commits that a change of size costs, learned for each way; 0 in place"),
     ("delay of a change", "s", "time from the order until the new size works, learned for each way"),
-    ("restart time", "s", "the outage of the way that the job's changes of size go"),
+    ("restart time", "s", "the outage of a change in the way that the job's size changes, restart or not"),
     (
         "slot-second",
         "",
@@ -79,7 +79,7 @@ Unknown never counts as zero. If a policy lacks a value, it keeps the size and s
 Use `tide` unless you have a reason not to. A change of size is cheap in place and expensive by restart. `tide` and
 `cost` weigh each change against what its way costs; `flip271` and `learning` allow for the restart time. The other
 policies leave this to the guards `cooldown`, `restart_worth` and `restart_budget`.
-[How `tide` is validated](../tide.md) compares some of them.
+[The lab](../lab.md#figures) compares them all.
 
 You can see what a policy would do with your load before you use it:
 
