@@ -23,8 +23,9 @@ Until tasks have been seen, a single stage with one task per source partition st
 
     c(p) = k / e(p)^β,   0.3 ≤ β ≤ 1          β = 1: twice the useful slots do twice the work
 
-β is fitted by weighted least squares of log c over log e, with a prior that pulls it to 1. With one size seen, scaling
-is assumed to be linear through it. If it is in fact sub-linear, the first step is too small and never too large.
+β is fitted by weighted least squares of log c over log e, with a prior that pulls it to 1; k is from the present size,
+or the nearest one seen. With one size seen, scaling is assumed to be linear through it. If it is in fact sub-linear,
+the first step is too small and never too large.
 
 **Capacity** is the rate of the largest allowed batch, in records/s. So it is usually more than the rate of the last
 batches, which were smaller. Such a batch lasts at most D seconds (half the lag objective, or less with long trigger
