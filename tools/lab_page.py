@@ -145,7 +145,7 @@ def blocks(restarts: dict[str, Any], in_place: dict[str, Any] | None, commit: st
     )
     return {
         README: f"{defaults}\n\n{told}",
-        LAB: f"{costs}\n\n{groups}\n\n{told}",
+        LAB: f"{costs}\n\n{told}",
         TIDE: f"{groups}\n\n{told}",
     }
 

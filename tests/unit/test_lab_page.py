@@ -86,7 +86,7 @@ def test_all_documents_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     in_place.write_text(json.dumps(IN_PLACE), encoding="utf-8")
     assert lab_page.main(["--from", str(scores), str(in_place)]) == 0
     source = "Set `report`, 1 round, 2 pairs; engine version 9, commit `abc1234567`."
-    for name, told in (("README", "0.55 ± 0.02"), ("LAB", "| few |"), ("TIDE", "| tiny |")):
+    for name, told in (("README", "0.55 ± 0.02"), ("LAB", "| `hpa (tuned)` |"), ("TIDE", "| tiny |")):
         text = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
         assert text.startswith("before\n<!-- lab:begin -->\n")
         assert told in text
