@@ -179,6 +179,26 @@ def test_the_log_of_an_old_run_that_is_put_back_replaces_nothing(tmp_path: Path)
     assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
 
 
+def test_a_directory_that_was_away_is_followed_where_it_was_left(tmp_path: Path) -> None:
+    """A mount that is lost and comes back shows an empty folder meanwhile: no batch counts twice, no old run is new."""
+    logs, away = tmp_path / "logs", tmp_path / "away"
+    logs.mkdir()
+    rolling(logs, as_app(recorded(), app_id="app-1"), app_id="app-1")
+    directory = LogDirectory(logs, limit_bytes=LIMIT)
+    read(directory)
+    rolling(logs, as_app(recorded()[:-2], app_id="app-2", later=60), app_id="app-2")
+    assert [(run.app_id, len(run.batches)) for run in read(directory)["recorded"].runs] == [("app-2", 5)]
+    logs.rename(away)
+    logs.mkdir()
+    assert not read(directory)["recorded"].complete
+    logs.rmdir()
+    away.rename(logs)
+    for _ in range(2):
+        reading = read(directory)["recorded"]
+        assert [(run.app_id, len(run.batches)) for run in reading.runs] == [("app-2", 0)]
+        assert reading.complete
+
+
 def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
     """While the new driver warms up, the old one still works: both are read until the new one commits."""
     rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2))

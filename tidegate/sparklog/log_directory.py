@@ -170,9 +170,10 @@ class LogDirectory:
             if self._unwanted.get(stem) in wanted:
                 self._done.discard(stem)
                 del self._unwanted[stem]
-            known = self._by_stem.get(stem)
-            if known is not None and known.log.path.name != entry.name:
-                known.log.renamed(self._path / entry.name)
+            if (known := self._by_stem.get(stem)) is not None:
+                known.appeared = self._appeared[stem]  # if the directory was away, with all that is listed again
+                if known.log.path.name != entry.name:
+                    known.log.renamed(self._path / entry.name)
             elif stem not in self._done:
                 try:
                     if entry.name.startswith(ROLLING_PREFIX) or entry.is_file():
