@@ -122,5 +122,5 @@ class Round:
             for job in group
             if (topics := untold_topics(job.spec, readings.get(job.spec.job_id)))
         }
-        checkpoints = await self._sources.checkpoints(folder, untold) if untold else None
-        return GroupAnswers(kafka, cluster, readings, checkpoints or {})
+        checkpoints = await self._sources.checkpoints(folder, untold) if untold else {}
+        return GroupAnswers(kafka, cluster, readings, checkpoints)

@@ -27,7 +27,7 @@ from tidegate.runtime.clock import Clock
 from tidegate.runtime.producer import said
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
-from tidegate.sparklog.log_directory import JobReading
+from tidegate.sparklog.log_directory import READERS, JobReading, act_on
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 FAR_SECONDS = 15.0
 """How often logs that are not on this machine are read if no round has read them, so that it has less to read."""
+CHECKPOINT_SECONDS = 60.0
+"""How long the offsets in a checkpoint hold: to read hundreds that are elsewhere may take longer than a round waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class Sources:
         self._directories: dict[str, _Directory] = {}
         self._logs_asked_at: dict[str, float] = {}
         """By directory, by the monotonic clock."""
+        self._checkpoints: dict[str, dict[str, tuple[float, PartitionOffsets]]] = {}
+        """By directory of the logs and location: when it was read, by the monotonic clock, and what it said."""
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
 
@@ -169,13 +173,33 @@ class Sources:
         is_near = urlsplit(where).scheme in ("", "file")
         return is_near or self.clock.monotonic() - self._logs_asked_at.get(where, -inf) >= FAR_SECONDS
 
-    async def checkpoints(
-        self, where: str, topics: Mapping[str, Collection[str]]
-    ) -> Mapping[str, PartitionOffsets] | None:
-        """Return the committed offsets by checkpoints, by location, for jobs with their logs in one directory."""
-        seconds = self.settings.log_timeout_seconds
-        call = self._checkpoint_workers.call(where, seconds, _read_checkpoints, topics, self.files)
-        return await self.bounded("checkpoints", where, call)
+    async def checkpoints(self, where: str, topics: Mapping[str, Collection[str]]) -> Mapping[str, PartitionOffsets]:
+        """Return the committed offsets by checkpoints, by location, for jobs with their logs in one directory.
+
+        Those that cannot be read in time are read on, so that the next round has their answer.
+        """
+        known, seconds = self._checkpoints.setdefault(where, {}), self.settings.log_timeout_seconds
+        call = self._checkpoint_workers.call(where, seconds, self._read_checkpoints, topics, known)
+        await self.bounded("checkpoints", where, call)
+        since = self.clock.monotonic() - CHECKPOINT_SECONDS
+        for location in [location for location, (at, _) in list(known.items()) if at < since]:
+            known.pop(location, None)
+        return {location: found[1] for location in topics if (found := known.get(location)) is not None}
+
+    def _read_checkpoints(
+        self, topics: Mapping[str, Collection[str]], known: dict[str, tuple[float, PartitionOffsets]]
+    ) -> None:
+        """Note what can be read; one broken checkpoint must not hide the others."""
+
+        def read(location: str) -> None:
+            try:
+                at = self.clock.monotonic()
+                known[location] = at, checkpoint_offsets(self.files.place(location), topics[location])
+            except (OSError, ValueError, RecursionError) as error:
+                known.pop(location, None)
+                log.warning("cannot read the committed offsets in %s: %s", location, error)
+
+        act_on(list(topics), read, READERS)
 
     async def bounded(self, kind: str, place: str, answer: Awaitable[T]) -> T | None:
         """Return an answer, or None when the source, of a kind and at a place, fails or is too slow."""
@@ -203,6 +227,7 @@ class Sources:
         for where in self._directories.keys() - set(places):
             del self._directories[where]
             self._logs_asked_at.pop(where, None)
+            self._checkpoints.pop(where, None)
         self.clusters.keep(places)
         self._kafka_workers.keep(places)
         self._log_workers.keep(places)
@@ -212,14 +237,3 @@ class Sources:
         """End the threads."""
         for workers in (self._kafka_workers, self._log_workers, self._checkpoint_workers):
             workers.close()
-
-
-def _read_checkpoints(topics: Mapping[str, Collection[str]], files: Files) -> dict[str, PartitionOffsets]:
-    """Return what can be read; one broken checkpoint must not hide the others."""
-    found: dict[str, PartitionOffsets] = {}
-    for location, of_job in topics.items():
-        try:
-            found[location] = checkpoint_offsets(files.place(location), of_job)
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("cannot read the committed offsets in %s: %s", location, error)
-    return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ from tests.support.events import with_application
 from tests.unit.test_collector_app import World, spec
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
+from tidegate.remote.files import Place
+from tidegate.runtime.poll import wait_until
+from tidegate.sparklog.events import PartitionOffsets
 
 
 def checkpoint(at: Path, committed: int, *batches: str) -> None:
@@ -79,6 +84,13 @@ def test_a_broken_checkpoint_is_an_error(tmp_path: Path) -> None:
         checkpoint_offsets(tmp_path, {"in"})
 
 
+def sleeper(logs: Path, job_id: str, location: Path) -> JobSpec:
+    """Return a job that may be scaled to zero."""
+    made = spec(logs, job_id)
+    scaling = made.scaling.model_copy(update={"min_parallelism": 0})
+    return with_application(made.model_copy(update={"scaling": scaling}), checkpoint_location=str(location))
+
+
 @pytest.mark.parametrize("broken", ["{", '{"a":' * 5000])
 def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: Path, broken: str) -> None:
     """The log directory is empty; the checkpoint still says where the job stopped, and Kafka where the topic ends."""
@@ -86,13 +98,9 @@ def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: 
     checkpoint(tmp_path / "broken", 0, broken)
     (tmp_path / "logs").mkdir()
 
-    def sleeper(job_id: str, location: Path) -> JobSpec:
-        made = spec(tmp_path / "logs", job_id)
-        scaling = made.scaling.model_copy(update={"min_parallelism": 0})
-        return with_application(made.model_copy(update={"scaling": scaling}), checkpoint_location=str(location))
-
     async def play() -> list[MetricSnapshot]:
-        world = World(sleeper("sleeper", tmp_path / "checkpoint"), sleeper("other", tmp_path / "broken"))
+        logs = tmp_path / "logs"
+        world = World(sleeper(logs, "sleeper", tmp_path / "checkpoint"), sleeper(logs, "other", tmp_path / "broken"))
         await world.begin()
         await world.turn(0)
         return await world.snapshots(2)
@@ -102,3 +110,32 @@ def test_a_new_collector_knows_the_offsets_of_a_job_whose_log_is_gone(tmp_path: 
     assert known.sources[0].end_offsets == (4000, 4000, 4000, 4000)
     assert known.sources[0].committed_offsets == (4000, 4000, 4000, 3999)
     assert unknown.missing == (Part.COMMITTED_OFFSETS,)
+
+
+def test_checkpoints_that_take_longer_than_a_round_waits_are_known_in_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dozens of sleeping jobs on S3, whose logs are gone, would else all start: not knowing is no reason to sleep."""
+    checkpoint(tmp_path / "checkpoint", 0, '{"rec":{"0":4000,"1":4000,"2":4000,"3":3999}}')
+    (tmp_path / "logs").mkdir()
+    read: list[Place] = []
+
+    def slow(root: Place, topics: Collection[str]) -> PartitionOffsets:
+        time.sleep(0.2)
+        read.append(root)
+        return checkpoint_offsets(tmp_path / "checkpoint", topics)
+
+    monkeypatch.setattr("services.collector.sources.checkpoint_offsets", slow)
+
+    async def play() -> list[MetricSnapshot]:
+        jobs = (sleeper(tmp_path / "logs", f"j{number}", tmp_path / f"ck-{number}") for number in range(20))
+        world = World(*jobs, log_timeout_seconds=0.3)
+        await world.begin()
+        await world.turn(0)
+        await asyncio.to_thread(wait_until, lambda: len(read) == 20, 30)
+        await world.turn(10)
+        return await world.snapshots(40)
+
+    made = asyncio.run(play())
+    assert any(Part.COMMITTED_OFFSETS in each.missing for each in made[:20])
+    assert all(each.sources[0].committed_offsets == (4000, 4000, 4000, 3999) for each in made[20:])

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -27,13 +28,15 @@ from tidegate.sparklog.parse import BrokenLine, parse
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 HEAD_STEP_BYTES = 16_384
 HEAD_STEPS = 64
 """Spark writes the application's start within about 30 kB; a file without it after a megabyte is not an event log."""
 BROKEN_LINES_NAMED = 5
 """Broken lines of a log that are logged one by one; further ones are only counted."""
 READERS = 8
-"""How many logs that are not on this machine are read at once: each takes a few requests, which mostly wait."""
+"""How many logs or checkpoints elsewhere are read at once: each takes a few requests, which mostly wait."""
 CLOCKS_APART = timedelta(hours=1)
 """The clocks of two drivers differ by less."""
 
@@ -130,7 +133,7 @@ class LogDirectory:
         self._forget_unwanted(wanted)
         self._find(wanted)
         logs = [each for job_id in wanted for each in self._jobs.get(job_id, ())]
-        _each(logs, lambda each: each.read_on(self._limit), READERS if isinstance(self._path, RemotePath) else 1)
+        act_on(logs, lambda each: each.read_on(self._limit), READERS if isinstance(self._path, RemotePath) else 1)
         readings = {}
         for job_id, interval in wanted.items():
             followed = self._jobs.get(job_id, [])
@@ -251,11 +254,11 @@ class LogDirectory:
             self._by_stem = {stem: each for stem, each in self._by_stem.items() if each is not gone}
 
 
-def _each(logs: Sequence[_Followed], act: Callable[[_Followed], None], threads: int) -> None:
-    """Do something with each log, some at once, in threads that keep no process alive; raise the first error."""
+def act_on(things: Sequence[T], act: Callable[[T], None], threads: int) -> None:
+    """Do something with each, some at once, in threads that keep no process alive; raise the first error."""
     errors: list[BaseException] = []
 
-    def work(some: Sequence[_Followed]) -> None:
+    def work(some: Sequence[T]) -> None:
         try:
             for each in some:
                 act(each)
@@ -263,9 +266,9 @@ def _each(logs: Sequence[_Followed], act: Callable[[_Followed], None], threads: 
             errors.append(error)
 
     if threads == 1:
-        work(logs)
+        work(things)
     else:
-        parts = (logs[first::threads] for first in range(threads))
+        parts = (things[first::threads] for first in range(threads))
         working = [threading.Thread(target=work, args=(part,), daemon=True) for part in parts if part]
         for thread in working:
             thread.start()
