@@ -1,8 +1,9 @@
 """A worker thread owns one blocking resource; asyncio calls it with a time limit.
 
 A consumer of librdkafka, or a directory on a hung network disk, can block for longer than an interval. After its time
-limit the caller stops waiting, and the thread stays in the call. Later calls wait up to their own limit for it to
-return, and are then refused with `StillBusy`. So a dead source costs one thread, never more, and never another
+limit the caller stops waiting, and the thread stays in the call. Later calls wait for it to return as long as their own
+limit leaves time for an answer, and are then refused with `StillBusy`: one that begins too late would be of no use to
+its caller, and make the next one too late as well. So a dead source costs one thread, never more, and never another
 source's time. The threads are daemons: unlike those of `asyncio.to_thread`, a hung one does not keep the process alive.
 """
 
@@ -31,28 +32,33 @@ class WorkerThread:
         self.name = name
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._newest: Future[Any] | None = None
+        self._lasted = 0.0
+        """How many seconds the call took that ended last."""
         threading.Thread(target=self._work, name=f"collector-{name}", daemon=True).start()
 
     async def call(self, timeout_seconds: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `function` returns; raise `StillBusy`, `TimeoutError`, or what `function` raises."""
-        started = time.monotonic()
-        earlier = self._newest
-        if earlier is not None and not await _done(earlier, timeout_seconds):
-            raise StillBusy(f"{self.name} has been busy with an earlier call for over {timeout_seconds:g} s")
+        deadline = time.monotonic() + timeout_seconds
+        while (earlier := self._newest) is not None and not earlier.done():
+            needed = self._lasted if self._lasted < timeout_seconds else 0.0
+            if not await _done(earlier, deadline - needed - time.monotonic()):
+                raise StillBusy(f"{self.name} has been busy with earlier calls: no answer within {timeout_seconds:g} s")
         result: Future[T] = Future()
 
         def run() -> None:
+            began = time.monotonic()
             try:
                 value = function(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - every error belongs to the caller
+                self._lasted = time.monotonic() - began
                 result.set_exception(error)
             else:
+                self._lasted = time.monotonic() - began
                 result.set_result(value)
 
         self._newest = result
         self._calls.put(run)
-        left = max(0.0, timeout_seconds - (time.monotonic() - started))
-        if not await _done(result, left):
+        if not await _done(result, deadline - time.monotonic()):
             raise TimeoutError(f"{self.name} did not answer within {timeout_seconds:g} s")
         return result.result()
 
@@ -98,5 +104,5 @@ async def _done(future: Future[Any], timeout_seconds: float) -> bool:
     waiter = asyncio.wrap_future(future)
     # If the call fails after the time, nobody awaits the waiter: asyncio would log its exception as never retrieved.
     waiter.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    await asyncio.wait([waiter], timeout=timeout_seconds)
+    await asyncio.wait([waiter], timeout=max(0.0, timeout_seconds))
     return future.done()

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -33,6 +34,28 @@ def test_one_call_at_a_time() -> None:
         worker.close()
 
     asyncio.run(play())
+
+
+def test_calls_that_come_faster_than_they_can_be_answered_do_not_all_come_too_late() -> None:
+    """A disk takes 1.5 s, and jobs are measured every second: most of what is read is told, and not almost nothing."""
+    made: list[int] = []
+
+    def read(number: int) -> None:
+        made.append(number)
+        time.sleep(0.15)
+
+    async def play() -> int:
+        worker = WorkerThread("disk")
+        calls = []
+        for number in range(40):
+            calls.append(asyncio.create_task(worker.call(0.3, read, number)))
+            await asyncio.sleep(0.1)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        worker.close()
+        return answers.count(None)
+
+    answered = asyncio.run(play())
+    assert len(made) / 2 < answered <= len(made)
 
 
 def test_a_call_that_fails_after_its_time_is_not_reported_by_asyncio() -> None:
