@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -185,8 +185,13 @@ class Collector:
         specs = await self.sources.bounded("jobs topic", "", self._jobs_worker.call(JOBS_SECONDS, self._poll_jobs))
         self._take_jobs(specs)
         if logs:
-            wanted = {where: jobs for where, jobs in self._wanted({}).items() if self.sources.are_due(where)}
-            await asyncio.gather(*(self.sources.logs(where, jobs) for where, jobs in wanted.items()))
+            wanted = self._wanted({})
+            due = [where for where, jobs in wanted.items() if self.sources.are_due(where, self._seconds_left(jobs))]
+            await asyncio.gather(*(self.sources.logs(where, wanted[where]) for where in due))
+
+    def _seconds_left(self, job_ids: Iterable[str]) -> float:
+        """Return the seconds until the next round of one of these jobs."""
+        return self._schedule.seconds_to_next((self._specs[job_id] for job_id in job_ids), self.clock.now())
 
     def _poll_jobs(self) -> list[JobSpec]:
         """Return all specs, whatever changed: an earlier answer may have come too late. Runs in the worker thread."""

@@ -127,6 +127,8 @@ class Sources:
         self._directories: dict[str, _Directory] = {}
         self._logs_asked_at: dict[str, float] = {}
         """By directory, by the monotonic clock."""
+        self._logs_took: dict[str, float] = {}
+        """How many seconds the last look at a directory took."""
         self._checkpoints: dict[str, dict[str, tuple[float, PartitionOffsets]]] = {}
         """By directory of the logs and location: when it was read, by the monotonic clock, and what it said."""
         self._silent: set[str] = set()
@@ -160,16 +162,21 @@ class Sources:
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
-        self._logs_asked_at[where] = self.clock.monotonic()
+        began = self._logs_asked_at[where] = self.clock.monotonic()
         directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.log_place(where))))
         call = self._log_workers.call(where, self.settings.log_timeout_seconds, directory.read, wanted)
-        return await self.bounded("logs", where, call)
+        readings = await self.bounded("logs", where, call)
+        self._logs_took[where] = self.clock.monotonic() - began
+        return readings
 
-    def are_due(self, where: str) -> bool:
-        """Return whether to read the logs of a directory between rounds.
+    def are_due(self, where: str, seconds_left: float) -> bool:
+        """Return whether to read the logs of a directory between rounds, the next of which begins in `seconds_left`.
 
-        Those on this machine always. Elsewhere a look costs as many requests, however little is new.
+        Those on this machine always, unless that would take until then: the round would wait for it. Elsewhere a look
+        costs as many requests, however little is new.
         """
+        if self._logs_took.get(where, 0.0) >= seconds_left:
+            return False
         is_near = urlsplit(where).scheme in ("", "file")
         return is_near or self.clock.monotonic() - self._logs_asked_at.get(where, -inf) >= FAR_SECONDS
 
@@ -227,6 +234,7 @@ class Sources:
         for where in self._directories.keys() - set(places):
             del self._directories[where]
             self._logs_asked_at.pop(where, None)
+            self._logs_took.pop(where, None)
             self._checkpoints.pop(where, None)
         self.clusters.keep(places)
         self._kafka_workers.keep(places)

@@ -388,6 +388,48 @@ def test_logs_in_hdfs_are_followed_and_missed(tmp_path: Path, caplog: pytest.Log
     assert "logs hdfs:///logs does not answer: FilesError: hdfs:///logs: nothing says where" in caplog.text
 
 
+FASTER = 5
+"""How much faster than the machine's clock a `FastClock` goes."""
+
+
+class FastClock(SystemClock):
+    """A clock that makes a test shorter."""
+
+    @override
+    def now(self) -> datetime:
+        return T + timedelta(seconds=self.monotonic())
+
+    @override
+    def monotonic(self) -> float:
+        return FASTER * time.monotonic()
+
+
+class SlowLogs:
+    """A directory with so many logs that a look takes 2.6 s."""
+
+    def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
+        """Take a while; nobody has logged yet."""
+        time.sleep(2.6 / FASTER)
+        return {job_id: JobReading((), complete=True, grown_at=None) for job_id in wanted}
+
+
+def test_a_look_between_rounds_makes_no_round_too_late(tmp_path: Path) -> None:
+    """Of the three seconds that a round waits it needs most, so the directory must not be busy when it begins."""
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path), logs=lambda _: SlowLogs(), log_timeout_seconds=3.0 / FASTER)
+        world.collector.clock = world.collector.sources.clock = FastClock()
+        await world.collector.load()
+        for _ in range(42):
+            world.collector.turn()
+            await asyncio.sleep(1.0 / FASTER)
+        await world.collector.finish(5.0)
+        return await world.snapshots(4)
+
+    made = asyncio.run(play())
+    assert sum(Part.PROGRESS in snapshot.missing for snapshot in made) <= 1
+
+
 def test_logs_elsewhere_are_read_for_snapshots_only(tmp_path: Path) -> None:
     """In HDFS and on S3 a look costs as many requests if nothing is new, so there are none between two rounds."""
     rolling(tmp_path, recorded()[:-2])
