@@ -62,7 +62,7 @@ class Overlapping(list[str]):
 
 
 def test_logs_elsewhere_are_read_several_at_once(tmp_path: Path) -> None:
-    """Hundreds of jobs may share a directory in HDFS, and one after the other they would take longer than a round."""
+    """Jobs may share a directory in HDFS, with thousands of old logs: one after the other they would take minutes."""
     with fake_webhdfs() as hdfs:
         for number in range(12):
             rolling(tmp_path, as_app(recorded(), job_id=f"j{number}", app_id=f"app-{number}"), f"app-{number}")
@@ -70,8 +70,12 @@ def test_logs_elsewhere_are_read_several_at_once(tmp_path: Path) -> None:
             hdfs.put(f"/logs/{file.relative_to(tmp_path)}", file.read_bytes())
         hdfs.requests = Overlapping()
         place = Files({"hdfs": {"url": hdfs.url}}).place("hdfs://nn:8020/logs")
-        found = read(LogDirectory(place, limit_bytes=LIMIT), *(f"j{number}" for number in range(12)))
-    assert [newest(found[f"j{number}"]).app_id for number in range(12)] == [f"app-{number}" for number in range(12)]
+        directory, jobs = LogDirectory(place, limit_bytes=LIMIT), [f"j{number}" for number in range(12)]
+        assert directory.read({}) == {}  # what is found there belongs to others
+        assert 1 < hdfs.requests.most <= READERS
+        hdfs.requests.most = 0
+        found = read(directory, *jobs)
+    assert [newest(found[job_id]).app_id for job_id in jobs] == [f"app-{number}" for number in range(12)]
     assert 1 < hdfs.requests.most <= READERS
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -33,6 +34,8 @@ T = TypeVar("T")
 HEAD_STEP_BYTES = 16_384
 HEAD_STEPS = 64
 """Spark writes the application's start within about 30 kB; a file without it after a megabyte is not an event log."""
+HEADS = 64
+"""How many logs are identified before those that are wanted are kept and the others forgotten."""
 BROKEN_LINES_NAMED = 5
 """Broken lines of a log that are logged one by one; further ones are only counted."""
 READERS = 8
@@ -111,6 +114,7 @@ class LogDirectory:
 
     def __init__(self, path: Place, *, limit_bytes: int, on_broken: Callable[[], None] = lambda: None) -> None:
         self._path = path
+        self._readers = READERS if isinstance(path, RemotePath) else 1
         self._limit = limit_bytes
         self._on_broken = on_broken
         self._done: set[str] = set()
@@ -133,7 +137,7 @@ class LogDirectory:
         self._forget_unwanted(wanted)
         self._find(wanted)
         logs = [each for job_id in wanted for each in self._jobs.get(job_id, ())]
-        act_on(logs, lambda each: each.read_on(self._limit), READERS if isinstance(self._path, RemotePath) else 1)
+        act_on(logs, lambda each: each.read_on(self._limit), self._readers)
         readings = {}
         for job_id, interval in wanted.items():
             followed = self._jobs.get(job_id, [])
@@ -190,8 +194,13 @@ class LogDirectory:
         self._unwanted = {stem: job_id for stem, job_id in self._unwanted.items() if stem in listed}
         self._unnamed = {stem: followed for stem, followed in self._unnamed.items() if stem in listed}
         self._refused = {stem: error for stem, error in self._refused.items() if stem in listed}
-        for _, path in sorted(fresh, key=lambda each: (each[0], each[1].name), reverse=True):
-            self._identify(path, wanted)
+        fresh.sort(key=lambda each: (each[0], each[1].name), reverse=True)
+        for first in range(0, len(fresh), HEADS):
+            some = [path for _, path in fresh[first : first + HEADS]]
+            heads: dict[Place, _Followed] = {}
+            act_on(some, partial(self._identify, heads), self._readers)
+            for path in (path for path in some if path in heads):
+                self._take_in(log_stem(path.name), heads[path], wanted)
 
     def _entries(self) -> Iterable[Entry]:
         try:
@@ -201,25 +210,26 @@ class LogDirectory:
                 return []  # nobody has logged yet
             raise
 
-    def _identify(self, path: Place, wanted: Collection[str]) -> None:
+    def _identify(self, heads: dict[Place, _Followed], path: Place) -> None:
+        """Put a log among the `heads` if it names its job."""
         stem = log_stem(path.name)
         try:
             followed = self._unnamed.pop(stem, None) or _Followed(path, self._on_broken)
-            if not followed.read_head():
-                if path.name.endswith(IN_PROGRESS) or path.is_dir():
-                    self._unnamed[stem] = followed  # not written yet: try again later
-                else:
-                    self._done.add(stem)
-                return
+            if followed.read_head():
+                heads[path] = followed
+            elif path.name.endswith(IN_PROGRESS) or path.is_dir():
+                self._unnamed[stem] = followed  # not written yet: try again later
+            else:
+                self._done.add(stem)
         except FileNotFoundError:
-            return  # deleted or renamed since the listing
+            pass  # deleted or renamed since the listing
         except UnreadableLog as error:
             log.warning("ignored an event log: %s", error)
             self._done.add(stem)
-            return
         except OSError as error:  # perhaps another user's: Spark lets only owner and group read
             self._refuse(stem, error)
-            return
+
+    def _take_in(self, stem: str, followed: _Followed, wanted: Collection[str]) -> None:
         self._done.add(stem)
         job_id = str(followed.run.job_id)
         if job_id in wanted:
