@@ -157,8 +157,16 @@ class Sources:
 
     async def cluster(self, place: str) -> ClusterAnswer | None:
         """Return the state of the cluster at `place`."""
-        view = asyncio.wait_for(self.clusters.view(place), self.settings.master_timeout_seconds)
-        return await self.bounded("master", place, view)
+        seconds = self.settings.master_timeout_seconds
+
+        async def view() -> ClusterAnswer:
+            try:
+                return await asyncio.wait_for(self.clusters.view(place), seconds)
+            except TimeoutError:
+                why = f"no answer within {seconds:g} s; a large cluster may need more: TIDEGATE_MASTER_TIMEOUT_SECONDS"
+                raise TimeoutError(why) from None
+
+        return await self.bounded("master", place, view())
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""

@@ -452,8 +452,8 @@ def test_logs_elsewhere_are_read_for_snapshots_only(tmp_path: Path) -> None:
     assert first == between == later < second
 
 
-def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
-    """If a master hangs or fails, its jobs lack capacity and state; other jobs are not affected."""
+def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If a master hangs or fails, its jobs lack capacity and state, and the log says why; others are not affected."""
     rolling(tmp_path, recorded()[:-2])
 
     async def hang() -> ClusterView:
@@ -487,6 +487,8 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path) -> None:
         assert by_job[job_id].state is ClusterState.UNKNOWN
         assert by_job[job_id].missing == (Part.COMMITTED_OFFSETS, Part.CAPACITY, Part.JOB_STATE)
     assert made[-1].job_id == "a"
+    assert "master http://b does not answer: MasterUnreachable: http://b: refused" in caplog.messages
+    assert any(said.startswith("master http://a does not answer: TimeoutError: no answer") for said in caplog.messages)
 
 
 @pytest.mark.expects_errors("the cluster's answer about one job is wrong on purpose")
