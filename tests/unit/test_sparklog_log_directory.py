@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import shutil
 import time
 import tracemalloc
 from datetime import UTC, datetime
@@ -217,6 +218,19 @@ def test_both_runs_are_read_in_a_handover(tmp_path: Path) -> None:
     rolling(tmp_path, second[len(warm) :], app_id="app-2")
     read(directory)
     assert [run.app_id for run in read(directory)["recorded"].runs] == ["app-2"]
+
+
+def test_the_log_of_a_killed_run_may_be_deleted_while_the_new_one_is_idle(tmp_path: Path) -> None:
+    """A driver that was killed says no end: once its log is gone, what the new one says is complete all the same."""
+    file = rolling(tmp_path, up_to(recorded(), "QueryProgressEvent", 2))
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    committed = newest(read(directory)["recorded"]).committed
+    rolling(tmp_path, up_to(as_app(recorded(), app_id="app-2", later=60), "QueryStartedEvent"), app_id="app-2")
+    assert [run.app_id for run in read(directory)["recorded"].runs] == [APP_ID, "app-2"]
+    shutil.rmtree(file.parent)
+    reading = [read(directory)["recorded"] for _ in range(3)][-1]
+    assert ([run.app_id for run in reading.runs], reading.complete) == (["app-2"], True)
+    assert newest(reading).committed == committed
 
 
 def test_a_log_without_its_start_is_read_again_later(tmp_path: Path) -> None:

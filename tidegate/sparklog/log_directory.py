@@ -70,6 +70,8 @@ class _Followed:
         self.complete = False
         self.appeared = 0
         """In which listing it was first seen."""
+        self.absent = 0
+        """How often in a row it was not there."""
         self._broken = 0
         self._problem = ""
         self._on_broken = on_broken
@@ -87,7 +89,9 @@ class _Followed:
             try:
                 self._take(limit_bytes)
                 self.complete = self.log.caught_up()
+                self.absent = 0
             except OSError as error:
+                self.absent = self.absent + 1 if isinstance(error, FileNotFoundError) else 0
                 self.complete = self.run.ended is not None  # the log of an ended run may be deleted
                 if str(error) != self._problem:
                     log.warning("cannot follow an event log: %s", error)
@@ -256,7 +260,9 @@ class LogDirectory:
         """Drop runs that a newer run has replaced; the newer run inherits their committed offsets."""
         while len(followed) > 1:
             old, new = followed[0].run, followed[1].run
-            if len(followed) == 2 and old.ended is None and not new.has_committed:
+            # A driver that was killed says no end, and its log may be deleted before the new run commits anything.
+            deleted = followed[0].absent > 1 and not followed[1].absent
+            if len(followed) == 2 and old.ended is None and not new.has_committed and not deleted:
                 return
             new.inherited = old.committed
             new.inherited_assigned = old.assigned if old.has_committed else old.inherited_assigned
