@@ -73,6 +73,7 @@ def test_start_rescale_stop(rig: ActuatorRig) -> None:
     assert actuator.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_path: Path) -> None:
     """While a foreign driver runs the job, no driver is started; once it has ended, one is (I4)."""

@@ -200,7 +200,14 @@ def test_a_batch_that_is_nearly_done_at_the_deadline_is_not_cut_off(drivers: Dri
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("uri", ["file://{}/a b%20c#d", "file:{}/a%20b", "{}/a b%20c"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file://{}/a b%20c#d",
+        pytest.param("file:{}/a%20b", marks=pytest.mark.slow),
+        pytest.param("{}/a b%20c", marks=pytest.mark.slow),
+    ],
+)
 def test_spark_writes_where_it_is_read(drivers: Drivers, uri: str) -> None:
     """Spark decodes the URI of the event log and no other; Tidegate finds checkpoints and event log in any case."""
     (drivers.folder / "script.py").write_text(PLACES)

@@ -260,6 +260,7 @@ time.sleep(300)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_submitted_driver_takes_no_slot_reads_kafka_and_ends_with_the_stack(work_dir: Path, tmp_path: Path) -> None:
     """All slots are for executors, the connector's jars read Kafka, and `down` ends drivers and executors too."""
