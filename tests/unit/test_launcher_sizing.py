@@ -180,6 +180,20 @@ def test_a_dead_executor_is_reported_and_replaced(driver: Driver) -> None:
     assert set(driver.look(4)["executors"]) == {"0", "1", "2", "4"}
 
 
+def test_executors_that_die_for_weeks_do_not_fill_the_control_files(driver: Driver) -> None:
+    """A run leaves less than 10 kB, whatever its cluster says of dead executors: a ConfigMap has 1 MiB for all runs."""
+    driver.order(4)
+    driver.look(4)
+    for number in range(100):
+        newest = max(driver.spark.ages, key=int)
+        driver.spark.kill(newest, f"{number}: {'The API gave these container statuses. ' * 50}")
+        driver.look(4)
+    told = driver.look()
+    assert len(told["lost"]) == 100
+    assert told["lost"]["102"].startswith("99: The API gave")
+    assert len((Path(driver.control.place) / f"sized-{RUN}.json").read_text()) < 10_000
+
+
 def test_state_is_spread_once_all_executors_are_there(driver: Driver) -> None:
     """Stateful queries forget where their state is when executors have come, between two batches, and not else."""
     driver.queries = [FakeQuery(stateful=True), FakeQuery()]

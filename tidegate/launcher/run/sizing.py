@@ -14,7 +14,7 @@ How far it has come is in the run's `sized` file:
     working_at                   when the new size worked first, which is as soon as one of these holds:
                                  each executor has finished a task; a batch started and ended with all of them (`unused`
                                  had none of its tasks); or the queries had nothing to do (`idle`)
-    lost                         by id: why executors died since the order
+    lost                         by id: why executors died since the order; told of the last ones alone, and in short
     tasks_failed, held_seconds   tasks that failed since the order; how long queries were held between two batches
     error                        why the order cannot be obeyed
 
@@ -44,6 +44,9 @@ SPREAD_SECONDS = 5.0
 """How long one look waits for such a moment in order to spread the state; later looks try again."""
 IDLE_SECONDS = 5.0
 """For how long queries must have had nothing to do."""
+_REASONS, _REASON_CHARS = 3, 500
+"""Of how many executors it is told why they died, and in how many characters: Spark keeps a hundred, Kubernetes says a
+page about each, and all files of a job share the 1 MiB of a ConfigMap."""
 
 
 @dataclass
@@ -161,7 +164,9 @@ class _Change:
     def see(self, listed: list[Executor], leaving: set[str], queries: list[Any], now: float) -> None:
         """Take in what Spark and the queries say."""
         alive = [executor for executor in listed if executor.alive]
-        lost = {one.id: one.reason for one in listed if not one.alive and one.id not in self._gone | leaving}
+        dead = [one for one in listed if not one.alive and one.id not in self._gone | leaving]
+        lost = dict.fromkeys((one.id for one in dead), "")
+        lost |= {one.id: one.reason[:_REASON_CHARS] for one in dead[-_REASONS:]}
         self._facts |= {
             "slots": sum(executor.cores for executor in alive),
             "executors": {one.id: {"cores": one.cores, "tasks": one.finished_tasks} for one in alive},
