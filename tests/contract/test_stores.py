@@ -111,6 +111,20 @@ class TestStore:
         assert Claims(first).raise_fence(Token(6, 1), "a")
         assert second.fence(newest=True) == (Token(6, 1), "a")
 
+    def test_a_claim_does_not_undo_a_newer_one_that_came_since_the_last_look(
+        self, stores: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However old a view of the files may be, whoever writes a claim looks at what is there now (I4, I5)."""
+        for module in (config_map, remote_folder):
+            monkeypatch.setattr(module, "VIEW_SECONDS", 60.0)
+        first, second = Control(stores()), Control(stores())
+        assert Claims(first).raise_fence(Token(5, 1), "a")
+        assert Claims(first).next_token(5) == Token(5, 2)
+        assert Claims(second).raise_fence(Token(5, 3), "b")
+        assert not Claims(first).raise_fence(Token(5, 2), "a")
+        assert Control(stores()).fence() == (Token(5, 3), "b")
+        assert Claims(first).newest() == (Token(5, 3), "b")
+
     def test_old_runs_are_tidied(self, stores: Open) -> None:
         """What a hundred runs leave stays small: a ConfigMap holds 1 MiB."""
         control = Control(stores())

@@ -87,6 +87,7 @@ class RemoteFolderStore:
         """Return the text of a file; None if there is none."""
         with self._lock:
             if newest:
+                self._forget_view()  # what is decided next is not to be older than this
                 return self._patiently(lambda: self._read(name))
             self._asked.add(name)
             if time.monotonic() >= self._seen_at + (self._folder.view_seconds or VIEW_SECONDS):
