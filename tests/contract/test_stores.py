@@ -333,6 +333,24 @@ class TestHdfs:
         assert not store.swap({"turn": None}, "turn", "theirs")
 
 
+class TestS3:
+    """What is peculiar to a folder on S3."""
+
+    def test_a_lost_answer_is_no_lost_claim(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The client writes again if S3 has written and did not say so; then the condition fails by its own write."""
+        for name, value in ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+        with fake_s3() as server:
+            files = Files({"s3a": {"endpoint_url": server.url}})
+            store = store_at(f"s3a://{BUCKET}/control", "rates", open_folder=files.remote)
+            server.loses_answers = 1
+            assert store.swap({"fence": None}, "fence", "1")
+            server.loses_answers = 1
+            assert store.swap({"fence": "1"}, "fence", "2")
+            assert not store.swap({"fence": "1"}, "fence", "3")
+            assert server.loses_answers == 0
+
+
 def _in(server: FakeWebHdfs, *, timeout_seconds: float = 10.0, patience_seconds: float = 0.0) -> Store:
     files = Files({"hdfs": {"url": server.url, "timeout_seconds": timeout_seconds}})
     return store_at("hdfs://nn:8020/control", "rates", open_folder=files.remote, patience_seconds=patience_seconds)

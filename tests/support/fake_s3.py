@@ -34,6 +34,8 @@ class FakeS3:
     silent: threading.Event = field(default_factory=threading.Event)
     """Set: requests are answered too late."""
     forbidden: bool = False
+    loses_answers: int = 0
+    """How many writes are done, and answered as if they had failed."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, key: str, data: bytes) -> None:
@@ -104,6 +106,10 @@ class _Handler(QuietHandler):
             self._error(404, "NoSuchKey")
         elif wanted is not None and there is not None and wanted != _etag(there[0]):
             self._error(412, "PreconditionFailed")
+        elif self.s3.loses_answers:
+            self.s3.loses_answers -= 1
+            self.s3.put(key, body)
+            self._error(500, "InternalError")
         else:
             self.s3.put(key, body)
             self._answer(200, headers={"ETag": _etag(body)})
