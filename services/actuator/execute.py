@@ -24,7 +24,7 @@ from services.actuator.backends import Backend
 from services.actuator.checkpoint import CheckpointError
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
-from services.actuator.fence import Fence, JobFence, Outfenced
+from services.actuator.fence import Fence, JobFence, Outfenced, Overtaken
 from services.actuator.machine import Action, ActionEvent, advance
 from services.actuator.progress import CommandProgress
 from services.actuator.task import Abandoned, ActionOutcome, Task
@@ -172,6 +172,8 @@ class CommandRunner:
                 task.check()
             except Outfenced:
                 return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")
+            except Overtaken:  # it is the other one's to say how the command ends
+                raise Abandoned(f"job {task.spec.job_id}: another actuator carries out the same command") from None
             except Abandoned:
                 raise
             except Exception as error:  # whatever it is, it must not end the commands of all jobs

@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 FENCE_SECONDS = 30 * 86_400
 """How long Redis keeps a fence: as long as Kafka keeps the results, from which it could be rebuilt."""
 
-_TRIES = 3
 _LUA = (Path(__file__).parent / "fence.lua").read_text(encoding="utf-8")
 
 
@@ -49,6 +48,10 @@ class Fence(Protocol):
 
 class Outfenced(Exception):
     """A newer command holds the job's fence."""
+
+
+class Overtaken(Exception):
+    """Another actuator carries out the same command."""
 
 
 @dataclass
@@ -64,11 +67,11 @@ class JobFence:
     """With which this actuator has claimed the job."""
 
     def take(self) -> Token:
-        """Take the fence for the command's next run; raise `Outfenced` if a newer command has claimed the job."""
+        """Take the fence for the command's next run; raise `Outfenced` or `Overtaken`."""
         return self._claim(lambda token: Claims(self.control).raise_fence(token, self.owner))
 
     def order(self, for_run: Token, parallelism: int, command_id: str) -> Token:
-        """Order a size from the driver of a run; raise `Outfenced` if a newer command has claimed the job."""
+        """Order a size from the driver of a run; raise `Outfenced` or `Overtaken`."""
         return self._claim(
             lambda token: Claims(self.control).order_size(
                 SizeOrder(token, self.owner, for_run, parallelism), command_id
@@ -97,8 +100,11 @@ class JobFence:
     def _claim(self, write: Callable[[Token], bool]) -> Token:
         self.token = None
         token = self.fence.claim(self.control, self.job_id, self.epoch, self.owner)
-        if token is None or not write(token):
+        if token is None:
             raise Outfenced
+        if not write(token):
+            self.check_epoch()
+            raise Overtaken
         self.token = token
         return token
 
@@ -117,15 +123,12 @@ class RedisFence:
         if newest is not None and newest[0].epoch > epoch:
             return None
         token = Claims(control).next_token(epoch)
-        for _ in range(_TRIES):
-            newer = self._ask_redis(job_id, token, owner)
-            if newer is None:
-                return token
+        while (newer := self._ask_redis(job_id, token, owner)) is not None:
             if newer.epoch > epoch:
                 return None
             # an actuator took this token in Redis and died before it wrote the control directory
             token = Token(epoch, newer.run + 1)
-        return None
+        return token
 
     def _ask_redis(self, job_id: str, token: Token, owner: str) -> Token | None:
         """Return the token that forbids `token`; None if there is none, or if Redis does not answer."""

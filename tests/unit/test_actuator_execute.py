@@ -831,7 +831,7 @@ def test_a_newer_command_fences_an_older_one(world: FakeWorld) -> None:
 def test_an_actuator_that_loses_the_race_for_the_fence_stops_nothing(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two may hold the same claim of a command; the one that writes it second leaves the job alone (I3, I4)."""
+    """Two may hold the same claim of a command; the one that writes it second leaves job and command alone (I2-I4)."""
     world.start()
     claim = FakeWorld.claim
 
@@ -841,12 +841,15 @@ def test_an_actuator_that_loses_the_race_for_the_fence_stops_nothing(
         assert Claims(control).raise_fence(token, "b")
         return token
 
-    monkeypatch.setattr(FakeWorld, "claim", overtaken)
     world.rescale = (Way.RESTART,)
-    assert world.carry(command()) is Phase.FAILED
-    assert world.topic[-1].code == "OUTFENCED"
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeWorld, "claim", overtaken)
+        with pytest.raises(Abandoned, match="another actuator carries out the same command"):
+            world.carry(command())
+    assert world.phases() == ["accepted", "stopping"]
     assert world.control.fence() == (Token(7, 1), "b")
     assert list(world.drivers.values()) == [DriverState.RUNNING]
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
 
 
 def test_results_are_readable(world: FakeWorld) -> None:

@@ -83,7 +83,7 @@ CODES: dict[str, str] = {
     "UNREADABLE_CHECKPOINT": "the actuator cannot read the job's checkpoint location or control directory",
     "BROKEN_FILES": "the job's control directory or checkpoint cannot be used",
     "UNEXPECTED": "something failed that Tidegate does not expect, such as a setting that nothing can be started with",
-    "OUTFENCED": "a newer command or another actuator holds the job's fence",
+    "OUTFENCED": "a newer command holds the job's fence",
     "STOP_FAILED": "the old driver could not be stopped, or nobody can tell what runs; nothing was started",
     "NOT_SUBMITTED": "the cluster did not accept the new driver",
     "NOT_VERIFIED": "the new driver ended, or committed no batch in time",
