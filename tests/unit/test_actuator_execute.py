@@ -598,6 +598,18 @@ def test_a_cluster_that_does_not_answer_is_not_touched(world: FakeWorld) -> None
     assert len(world.drivers) == 1
 
 
+@pytest.mark.parametrize("after", [8.0, 15.0], ids=["while it answers", "while it does not"])
+def test_a_command_that_expires_while_the_cluster_is_asked_does_not_begin(world: FakeWorld, after: float) -> None:
+    """It was decided on figures of before the outage: whenever the cluster tells what runs, it must be in time (I8)."""
+    world.start()
+    world.down_until = world.seconds + after
+    world.foreign, world.leave_at = {"app-by-hand": "rates"}, world.down_until + 5
+    late = command(expires_at=world.now() + timedelta(seconds=10))
+    assert world.carry(late) is Phase.REJECTED
+    assert world.topic[-1].code == "EXPIRED"
+    assert list(world.drivers.values()) == [DriverState.RUNNING]
+
+
 def test_a_refused_submission_is_tried_at_the_last_good_size(world: FakeWorld) -> None:
     """If the cluster refuses both attempts, the command fails with the cluster's message."""
     world.start()

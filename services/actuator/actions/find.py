@@ -1,6 +1,7 @@
 """FIND: which drivers of the job run, and may the command go on? Nothing is changed.
 
-A command may have expired since it was accepted, because the actuator was down: then it ends here.
+A command may have expired since it was accepted, because the actuator was down, or since the cluster was asked, because
+that did not answer for long: then it ends here.
 """
 
 from __future__ import annotations
@@ -24,14 +25,24 @@ _CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
 def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
     """Find what runs; try for as long as a driver may take to stop."""
     task.fence.check_epoch()
-    if (late := expired(task.command, task.clock.now())) is not None:
-        code, sentence = late
-        return ActionOutcome(ActionEvent.REFUSED, sentence, code)
     seconds = task.spec.application.stop_deadline_seconds
+
+    def look() -> ActionOutcome:
+        return _late(task) or _look(task, drivers)
+
     try:
-        return task.answer(lambda: _look(task, drivers), seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
+        found = task.answer(look, seconds, RETRY_SECONDS, retry_on=_CANNOT_TELL)
     except _CANNOT_TELL as error:
         return ActionOutcome(ActionEvent.UNKNOWN, f"Cannot tell what runs: {error}.", "STOP_FAILED")
+    return found if found.event is ActionEvent.REFUSED else _late(task) or found
+
+
+def _late(task: Task) -> ActionOutcome | None:
+    """Return Refused if the command has expired."""
+    if (late := expired(task.command, task.clock.now())) is None:
+        return None
+    code, sentence = late
+    return ActionOutcome(ActionEvent.REFUSED, sentence, code)
 
 
 def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
