@@ -50,6 +50,8 @@ class FakeKubernetes:
         """Every request is answered with this status."""
         self.outrun = 0
         """So many of the next pods are refused, because others have used the same quota meanwhile."""
+        self.inadmissible: str | None = None
+        """Why no pod is admitted, as a quota says it."""
         self.loses_answers = 0
         """So many of the next writes are done, but not answered."""
         self.before_patch: list[Any] = []
@@ -100,6 +102,8 @@ class FakeKubernetes:
             self.outrun -= 1
             said = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
             return 409, self._status(said) | {"reason": "Conflict", "details": {"kind": "resourcequotas"}}
+        if self.inadmissible is not None and path.endswith("/pods"):
+            return 403, self._status(f'pods "{made["metadata"]["name"]}" is forbidden: {self.inadmissible}')
         if where in self.objects:
             return 409, self._status(f"{where} already exists") | {"reason": "AlreadyExists"}
         made["metadata"] = _metadata(where) | made["metadata"]

@@ -310,6 +310,22 @@ def test_a_pod_that_others_outran_is_not_taken_for_one_that_is_there(
     assert backend.state(SPEC, backend.submit(run)) is DriverState.PENDING
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "exceeded quota: q, requested: limits.memory=910Mi, used: limits.memory=7Gi, limited: limits.memory=8Gi",
+        'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false',
+    ],
+    ids=["quota", "pod security"],
+)
+def test_a_pod_that_is_not_admitted_is_no_want_of_rights(server: FakeKubernetes, why: str) -> None:
+    """The API answers with the same 403 to a full quota; whoever reads of rights then looks in the wrong place."""
+    server.inadmissible = why
+    with pytest.raises(BackendRefused) as refused:
+        Kubernetes(server.api).submit(Submission(SPEC, Token(5), 2))
+    assert str(refused.value).endswith(f"is forbidden: {why}")
+
+
 def test_an_overloaded_server_is_silent(server: FakeKubernetes) -> None:
     """429 and 5xx say nothing about what was done."""
     for status in (429, 500, 503):

@@ -23,6 +23,8 @@ TIMEOUT_SECONDS = 10.0
 """How long a connection or an answer may take."""
 NOT_FOUND, CONFLICT, FORBIDDEN = 404, 409, 403
 _UNAUTHORIZED, _TOO_MANY, _SERVER_ERROR = 401, 429, 500
+_MAY_NOT = '" cannot '
+"""What the server says of a user without a right: User "…" cannot create resource "pods" in …"""
 _OUTRUN = "Conflict"
 """Why a new object may be refused with a 409 although none has its name: others have used the same quota meanwhile."""
 _OUTRUN_TRIES, _OUTRUN_SECONDS = 10, 0.2
@@ -198,7 +200,7 @@ class Api:
             raise ApiUnreachable(f"{what}: {status}: {said}")
         if status == _UNAUTHORIZED:
             said += f"; the credentials of {self.access.found_in} are not accepted"
-        if status == FORBIDDEN:
+        if status == FORBIDDEN and _MAY_NOT in said:  # a quota, or another admission rule, forbids too
             said += "; docs/how-to/kubernetes.md lists the rights that each account needs"
         raise ApiRefused(status, f"{what}: {status}: {said}", reason)
 
