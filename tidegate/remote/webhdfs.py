@@ -75,7 +75,7 @@ class WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec is untyped
             except RuntimeError as error:
                 if _STANDBY not in str(error):
                     raise
-                failure = error
+                failure = failure or error  # one that is silent says more
         assert failure is not None  # noqa: S101 - there is at least one URL
         raise failure
 
