@@ -153,7 +153,7 @@ class JobDrivers:
             facts = self.control.running(token)
             if facts is not None:
                 if not isinstance(facts.get("submission_id"), str):
-                    raise ControlError(f"{self.control.place}: running-{token}.json does not say who runs: {facts}")
+                    raise ControlError(f"{self.control.place}: running-{token}.json does not say who runs")
                 found.append({**facts, **token._asdict()})
         return found
 

@@ -436,6 +436,15 @@ def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     assert world.carry(command()) is None
 
 
+def test_what_a_driver_may_have_linked_to_is_not_published(world: FakeWorld) -> None:
+    """It may be a file that only the actuator may read; results are read by many."""
+    world.start()
+    world.control.write_running(Token(1, 2), {"auths": {"registry": {"auth": "hunter2"}}})
+    assert world.carry(command()) is Phase.FAILED
+    assert f"running-{Token(1, 2)}.json does not say who runs" in world.topic[-1].sentence
+    assert "hunter2" not in world.topic[-1].sentence
+
+
 @pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])
 def test_files_that_come_back_let_the_command_go_on(
     world: FakeWorld, phase: str, monkeypatch: pytest.MonkeyPatch
