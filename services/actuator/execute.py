@@ -169,6 +169,7 @@ class CommandRunner:
             try:
                 task.check()
                 outcome = outcome or _actions(task, drivers, progress, maybe_submitted=maybe_submitted)[action]()
+                progress.result_of(outcome)  # a driver may have written what none can hold
                 task.check()
             except Outfenced:
                 return ActionOutcome(ActionEvent.OUTFENCED, "A newer command holds the job's fence.", "OUTFENCED")

@@ -46,12 +46,20 @@ class CommandProgress:
 
     def record(self, outcome: ActionOutcome) -> None:
         """Publish the result of an action and add it to the log."""
+        result = self.result_of(outcome)
+        self._publish(result)
+        self._results.add(result)
+        log.info("job %s: %s at size %d. %s", result.job_id, result.phase, result.parallelism, result.sentence)
+        self.state = advance(self.state, outcome.event)
+
+    def result_of(self, outcome: ActionOutcome) -> ActionResult:
+        """Return the result of an action; raise `ValueError` if it has what no result can hold."""
         command, moved = self._command, advance(self.state, outcome.event)
         if moved.phase is None:
             raise RuntimeError(f"command {command.command_id}: {outcome.event} leads nowhere")
         if moved.phase is Phase.ROLLED_BACK:
             outcome = self._with_reason(outcome)
-        result = ActionResult(
+        return ActionResult(
             result_id=result_id(command.command_id, moved.phase, moved.attempt),
             command_id=command.command_id,
             job_id=command.job_id,
@@ -75,10 +83,6 @@ class CommandProgress:
             run=outcome.run,
             way=moved.way,
         )
-        self._publish(result)
-        self._results.add(result)
-        log.info("job %s: %s at size %d. %s", command.job_id, moved.phase, result.parallelism, outcome.sentence)
-        self.state = moved
 
     def _with_reason(self, outcome: ActionOutcome) -> ActionOutcome:
         """Return the outcome of a rollback with the reason for it, which is in the first result of attempt 2."""

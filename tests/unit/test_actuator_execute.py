@@ -436,6 +436,20 @@ def test_files_that_cannot_be_used_fail_the_command_and_not_the_actuator(
     assert world.carry(command()) is None
 
 
+@pytest.mark.parametrize("fact", ["application_id", "application"])
+def test_a_driver_that_writes_what_no_result_can_hold_fails_its_command_and_not_the_actuator(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, fact: str
+) -> None:
+    """Else the actuator would end, and its successor at the same command, for ever, and no job would be scaled."""
+    write = Control.write_running
+    monkeypatch.setattr(
+        Control, "write_running", lambda control, token, facts: write(control, token, {**facts, fact: 7})
+    )
+    assert world.carry(command(CommandKind.START)) is Phase.FAILED
+    assert world.topic[-1].code == "UNEXPECTED"
+    assert "ActionResult" in world.topic[-1].sentence
+
+
 def test_what_a_driver_may_have_linked_to_is_not_published(world: FakeWorld) -> None:
     """It may be a file that only the actuator may read; results are read by many."""
     world.start()
