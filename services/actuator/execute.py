@@ -39,6 +39,7 @@ from tidegate.launcher.reports.failure import explanation, secrets_of
 from tidegate.remote.files import WITHOUT_OPTIONS, Files
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.logs import about
+from tidegate.runtime.producer import TooLarge
 from tidegate.runtime.spans import Trace, no_trace, spans_of_result
 
 log = logging.getLogger(__name__)
@@ -126,8 +127,12 @@ class CommandRunner:
         fence = JobFence(self.fence, drivers.control, spec.job_id, command.epoch, self.owner)
         task = Task(command, spec, self.clock, fence, cancelled, self.files)
         while progress.next_action() is not Action.NOTHING:
-            progress.record(self._perform(progress, task, drivers, taken_over=taken_over))
+            outcome = self._perform(progress, task, drivers, taken_over=taken_over)
             taken_over = False
+            try:
+                progress.record(outcome)
+            except TooLarge as error:  # such as where thousands of queries stood; the next actuator would end here too
+                progress.record(_broken(spec, error))
         return progress.state.phase
 
     def _publish(self, command: ScalingCommand, trace_id: str | None, result: ActionResult) -> None:

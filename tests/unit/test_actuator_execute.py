@@ -37,6 +37,7 @@ from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.control.json_files import JsonFile, JsonFiles
 from tidegate.remote.files import Files
+from tidegate.runtime.producer import TooLarge
 
 
 @pytest.fixture
@@ -448,6 +449,25 @@ def test_a_driver_that_writes_what_no_result_can_hold_fails_its_command_and_not_
     assert world.carry(command(CommandKind.START)) is Phase.FAILED
     assert world.topic[-1].code == "UNEXPECTED"
     assert "ActionResult" in world.topic[-1].sentence
+
+
+def test_a_result_that_is_too_large_fails_its_command_and_not_the_actuator(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A location may hold the checkpoints of thousands of queries: the mark of all of them fits into no record."""
+    world.start()
+    publish = FakeWorld.publish
+
+    def limited(world: FakeWorld, result: ActionResult, trace_id: str | None) -> None:
+        if result.checkpoint is not None:
+            raise TooLarge("results: Broker: Message size too large")
+        publish(world, result, trace_id)
+
+    monkeypatch.setattr(FakeWorld, "publish", limited)
+    world.rescale = (Way.RESTART,)
+    assert world.carry(command()) is Phase.FAILED
+    assert "Message size too large" in world.topic[-1].sentence
+    assert world.carry(command()) is None
 
 
 def test_what_a_driver_may_have_linked_to_is_not_published(world: FakeWorld) -> None:
