@@ -399,6 +399,7 @@ class TestS3:
         ("hdfs:///ck", {}, "nothing says where its NameNode is: set TIDEGATE_FILES"),
         ("hdfs://nn/ck", {"hdfs": {"url": "nn:9870"}}, "url 'nn:9870' of TIDEGATE_FILES must be like"),
         ("hdfs://nn/ck", {"hdfs://nn": {"token": "t", "user": "u"}}, "must not set user"),
+        ("ftp://nn/ck", {"ftp": {"host": "127.0.0.1", "port": 9}}, "Connection refused"),
         ("nfs://nn/ck", {}, "use a path, a file:, hdfs: or s3a: URI"),
         ("hdfs:/ck", {}, "must be like hdfs://host:port/path"),
         ("hdfs://[nn/ck", {}, "Invalid IPv6 URL"),

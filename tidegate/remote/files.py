@@ -293,6 +293,8 @@ class Files:
                 f"{location}: {error}; use a path, a file:, hdfs: or s3a: URI, or one of a file system of fsspec with"
                 f" its options in TIDEGATE_FILES"
             ) from None
+        except Exception as error:  # some connect at once, and raise errors of their own
+            raise FilesError(f"{location}: {type(error).__name__}: {error}") from error
 
 
 WITHOUT_OPTIONS = Files()
