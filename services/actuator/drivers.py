@@ -137,6 +137,11 @@ class JobDrivers:
         """Ask every run older than `token` to stop at a batch boundary within the spec's deadline."""
         self.control.request_stop(token, command_id, self.spec.application.stop_deadline_seconds)
 
+    def tidy(self) -> None:
+        """Forget the runs of long ago, but for those whose drivers are alive."""
+        arrived = [driver.facts for driver in self.live() if driver.facts]
+        self.control.tidy(alive=[Token(facts["epoch"], facts["run"]) for facts in arrived])
+
     def kill(self, submission_id: str) -> None:
         """End a driver by force."""
         self.backend.kill(self.spec, submission_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,22 @@ def test_a_second_driver_that_breaks_changes_nothing(world: HandoverWorld) -> No
     assert world.alive() == [FIRST]
     assert world.control.fence() == fence
     assert not world.paused
+
+
+@pytest.mark.parametrize("fails", ["breaks", "late"])
+def test_handovers_that_fail_again_and_again_do_not_fill_the_control_files(world: HandoverWorld, fails: str) -> None:
+    """A ConfigMap holds 1 MiB, and nobody restarts a job that runs; what its driver has written stays."""
+    world.breaks, world.pauses = fails == "breaks", False
+    for number in range(30):
+        later = world.now() + timedelta(seconds=60)
+        order = command(epoch=7 + number, command_id=f"c{number}", expires_at=later)
+        assert world.carry(order) is Phase.ROLLED_BACK
+    assert len(world.control.runs()) <= 24
+    assert len(list(Path(world.control.place).iterdir())) <= 80
+    first = world.control.running(world.tokens[FIRST])
+    assert first is not None
+    assert first["submission_id"] == FIRST
+    assert world.alive() == [FIRST]
 
 
 def test_a_cluster_without_room_restarts_the_job(world: HandoverWorld) -> None:

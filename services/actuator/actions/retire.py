@@ -54,7 +54,6 @@ def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: 
         run=running.run,
     )
     if not stuck:
-        drivers.control.tidy()
         return outcome
     sentence = (
         f"{verified.sentence} The first driver, {', '.join(stuck)}, could not be ended. It writes nothing any more, but"

@@ -9,6 +9,7 @@ After a crash nobody knows whether the second driver was submitted; one that sho
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -17,7 +18,7 @@ from services.actuator.actions.pair import end_driver
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress
 from services.actuator.actions.waits import START_LOOK_SECONDS, await_arrival
 from services.actuator.backends import BackendRefused, BackendUnreachable
-from services.actuator.drivers import JobDrivers
+from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
 from services.actuator.task import ActionOutcome, Task
 from tidegate.events.way import Way
@@ -32,6 +33,8 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
 
     `maybe_submitted` says that an earlier try, perhaps of another process, may have submitted it already.
     """
+    with contextlib.suppress(*NO_ANSWER):  # first: each handover that fails leaves two runs
+        drivers.tidy()
     token = _adopt(task, drivers) if maybe_submitted else None
     if token is not None:
         submission_id = str(drivers.facts(token)["submission_id"])

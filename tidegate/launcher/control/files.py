@@ -36,7 +36,7 @@ Files are JSON, and a reader sees a whole file or none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +52,7 @@ SUBMISSION_ID = "TIDEGATE_SUBMISSION_ID"
 """The environment variable that tells a driver in a pod its id."""
 STOP_EXTENSION = 0.5
 """By this share of its deadline, a stop may wait longer for a batch that is nearly done."""
+_OF_RUN = re.compile(r"[a-z]+-(\d+)-(\d+)\.json")
 _RUNNING = re.compile(r"running-(\d+)-(\d+)\.json")
 
 
@@ -215,13 +216,16 @@ class Control:
         found = [_RUNNING.fullmatch(name) for name in self._store.names()]
         return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
 
-    def tidy(self, keep: int = 20) -> None:
-        """Remove the files of all but the newest `keep` runs; all but the newest run must have ended.
+    def tidy(self, keep: int = 20, *, alive: Collection[Token] = ()) -> None:
+        """Remove the files of all but the newest `keep` runs and those that are `alive`; the newest may be, too.
 
         A ConfigMap holds 1 MiB; a run leaves less than 10 kB.
         """
-        kinds = ("running", "sized", "progress", "stopped", "ready", "paused", "turn")
-        self._store.remove([f"{kind}-{token}.json" for token in self.runs()[:-keep] for kind in kinds])
+        oldest = next(iter(self.runs()[-keep:]), Token(0))
+        named = [(name, match) for name in self._store.names() if (match := _OF_RUN.fullmatch(name))]
+        # a token may also be that of an order to pause, under which nobody ran
+        tokens = [(name, Token(int(match[1]), int(match[2]))) for name, match in named]
+        self._store.remove([name for name, token in tokens if token < oldest and token not in alive])
 
     def running(self, token: Token) -> dict[str, Any] | None:
         """Return what a run wrote about itself, or None if its driver has not arrived."""
