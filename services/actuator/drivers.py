@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from services.actuator.backends import Backend, BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.checkpoint import read_checkpoints
 from services.actuator.command_log import CommandLog
-from services.actuator.event_logs import runs_query
+from services.actuator.event_logs import running_query
 from services.actuator.processes import command_line
 from tidegate.events.job import JobSpec
 from tidegate.launcher.control.files import Control, Token
@@ -93,7 +94,8 @@ class JobDrivers:
         ours |= {driver.rpartition("/")[2] for driver in drivers}
         running = self.backend.applications(self.spec)
         others = {id_: name for id_, name in running.items() if not {id_, name} & ours}
-        return sorted(id_ for id_, name in others.items() if name == self.spec.job_id or self._writes_here(id_))
+        named = {id_ for id_, name in others.items() if name == self.spec.job_id}
+        return sorted(named | self._writing_here(others.keys() - named))
 
     def unclaimed(self) -> frozenset[str]:
         """Return the ids of the cluster's live drivers that are not known to be any job's."""
@@ -146,10 +148,13 @@ class JobDrivers:
         """End a driver by force."""
         self.backend.kill(self.spec, submission_id)
 
-    def _writes_here(self, application_id: str) -> bool:
+    def _writing_here(self, application_ids: Collection[str]) -> set[str]:
+        """Return the applications that run a query of the job's checkpoint, as their event logs tell."""
+        if not application_ids:
+            return set()
         app = self.spec.application
         queries = {c.query_id for c in read_checkpoints(app.checkpoint_location, self.files) if c.query_id is not None}
-        return bool(queries) and runs_query(app.event_log_dir, application_id, queries, self.files)
+        return running_query(app.event_log_dir, application_ids, queries, self.files) if queries else set()
 
     def _arrived(self) -> list[dict[str, Any]]:
         """Return what each run wrote about itself, oldest first; raise `ControlError` if it does not say who it is."""

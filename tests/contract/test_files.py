@@ -14,7 +14,7 @@ import fsspec
 import pytest
 
 from services.actuator.checkpoint import read_mark
-from services.actuator.event_logs import runs_query
+from services.actuator.event_logs import running_query
 from services.collector.checkpoint import checkpoint_offsets
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, FakeS3, fake_s3
 from tests.support.fake_webhdfs import MTIME, FakeWebHdfs, fake_webhdfs
@@ -171,12 +171,12 @@ class TestFiles:
 
     def test_a_log_tells_whose_it_is(self, folder: Folder) -> None:
         """The actuator finds a query's id in the log of the application that runs it."""
-        assert not runs_query(folder.uri, "app-1", ["q-1"], folder.files)
+        assert not running_query(folder.uri, ["app-1"], ["q-1"], folder.files)
         folder.put("eventlog_v2_app-1/events_1_app-1", b'{"id":"q-1"}\n')
         folder.put("app-2.inprogress", b'{"id":"q-2"}')
-        assert runs_query(folder.uri, "app-1", ["q-0", "q-1"], folder.files)
-        assert runs_query(folder.uri, "app-2", ["q-2"], folder.files)
-        assert not runs_query(folder.uri, "app-2", ["q-1"], folder.files)
+        assert running_query(folder.uri, ["app-1"], ["q-0", "q-1"], folder.files)
+        assert running_query(folder.uri, ["app-2"], ["q-2"], folder.files)
+        assert not running_query(folder.uri, ["app-2"], ["q-1"], folder.files)
 
 
 @pytest.mark.timeout(20)

@@ -13,7 +13,7 @@ import zstandard
 from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.actuator.checkpoint import holds, read_checkpoints
-from services.actuator.event_logs import runs_query
+from services.actuator.event_logs import running_query
 from tests.support.control import stopped
 from tests.support.local_job import local_job
 from tidegate.events.job import JobSpec
@@ -227,8 +227,8 @@ def test_spark_writes_where_it_is_read(drivers: Drivers, uri: str) -> None:
     assert wait_until(committed, 150), (list(drivers.folder.rglob("commits")), drivers.log())
     facts = drivers.control.running(Token(1)) or {}
     ids = [query["id"] for query in facts["queries"]]
-    app = facts["application_id"]
-    assert wait_until(lambda: runs_query(spec.application.event_log_dir, app, ids), 30), list(logs.parent.rglob("*"))
+    apps, place = [facts["application_id"]], spec.application.event_log_dir
+    assert wait_until(lambda: running_query(place, apps, ids), 30), list(logs.parent.rglob("*"))
     reported = {query["checkpoint"] for query in facts["queries"]}
     assert len(reported) == 2
     assert all(holds(spec.application.checkpoint_location, place) for place in reported), reported

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import zstandard
 from typing_extensions import override
 
+from services.actuator import event_logs
 from services.actuator.backends import DriverState
-from services.actuator.event_logs import runs_query
+from services.actuator.event_logs import running_query
 from tests.support.events import command, with_application
 from tests.support.fake_world import FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
+from tidegate.remote.files import Entry, Place, scan
 
 STARTED = json.dumps({"Event": "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent", "id": "q-1"})
 
@@ -73,17 +76,17 @@ def test_a_log_tells_the_queries_of_its_application(tmp_path: Path, name: str, p
         (path.parent / "appstatus_app-1.inprogress").touch()
         (path.parent / "events_9_app-1").write_text("{}")
         (path.parent / "events_of_yesterday").touch()  # of whoever may write there, for whatever reason
-    assert runs_query(f"file://{tmp_path}", "app-1", ["q-0", "q-1"])
-    assert not runs_query(str(tmp_path), "app-1", ["q-2"])
-    assert not runs_query(str(tmp_path), "app-10", ["q-1"])
+    assert running_query(f"file://{tmp_path}", ["app-1"], ["q-0", "q-1"])
+    assert not running_query(str(tmp_path), ["app-1"], ["q-2"])
+    assert not running_query(str(tmp_path), ["app-10"], ["q-1"])
 
 
 def test_without_a_readable_log_nothing_is_known(tmp_path: Path) -> None:
     """A missing folder, another file system and garbage are no evidence."""
-    assert not runs_query(str(tmp_path / "none"), "app-1", ["q-1"])
-    assert not runs_query("hdfs://name/logs", "app-1", ["q-1"])
+    assert not running_query(str(tmp_path / "none"), ["app-1"], ["q-1"])
+    assert not running_query("hdfs://name/logs", ["app-1"], ["q-1"])
     (tmp_path / "app-1.zstd").write_bytes(b"garbage")
-    assert not runs_query(str(tmp_path), "app-1", ["q-1"])
+    assert not running_query(str(tmp_path), ["app-1"], ["q-1"])
 
 
 def test_an_application_that_runs_the_jobs_query_is_foreign_whatever_its_name(world: WrittenWorld) -> None:
@@ -96,6 +99,25 @@ def test_an_application_that_runs_the_jobs_query_is_foreign_whatever_its_name(wo
     assert world.topic[-1].code == "FOREIGN_DRIVER"
     assert "runs as app-by-hand, which Tidegate did not start" in world.topic[-1].sentence
     assert list(world.drivers.values()) == [DriverState.RUNNING]
+
+
+def test_the_event_logs_are_listed_once_for_all_applications(
+    world: WrittenWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster may run hundreds, next to thousands of logs on S3: a job that is down must not wait for all of that."""
+    world.start()
+    world.foreign = {f"app-{number}": "WordCount" for number in range(100)}
+    for id_ in world.foreign:
+        world.log(id_, STARTED.replace("q-1", "q-2"))
+    listed: list[Place] = []
+
+    def noted(folder: Place) -> Sequence[Entry]:
+        listed.append(folder)
+        return scan(folder)
+
+    monkeypatch.setattr(event_logs, "scan", noted)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert len(listed) == 2, "when it looked what runs, and before it submitted"
 
 
 def test_our_own_applications_are_not_foreign(world: WrittenWorld) -> None:
