@@ -117,6 +117,38 @@ def test_a_slow_first_batch_that_makes_progress_is_waited_for(
     assert "job rates: run 7-1 starts: 51 of 100 tasks of the first batch have finished" in said
 
 
+def test_a_run_that_makes_progress_outlives_its_clusters_silence(world: StartingWorld) -> None:
+    """A master or an API server that is away for minutes ends no driver, so a job that works is not stopped for it."""
+    world.start()
+    _slowly(world, 5)
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.RUNNING:
+            world.down_until = world.seconds + 300
+
+    world.on_result = away
+    assert world.carry(command(first_batch_seconds=200.0)) is Phase.VERIFIED
+    assert list(world.sizes.values()) == [2, 4]
+
+
+def test_a_run_that_dies_while_its_cluster_is_silent_is_noticed(world: StartingWorld) -> None:
+    """Then nothing new is in its files, for as long as a start may take without progress."""
+    world.start()
+    _slowly(world, 5)
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.RUNNING and result.attempt == 1:
+            world.down_until = world.seconds + 400
+            world.tasks = lambda seconds: min(3, int(seconds / 5))
+
+    world.on_result = away
+    assert world.carry(command()) is not Phase.VERIFIED
+    running, stopping = (
+        next(r for r in world.topic if (r.phase, r.attempt) == of) for of in [(Phase.RUNNING, 1), (Phase.STOPPING, 2)]
+    )
+    assert 60 < (stopping.at - running.at).total_seconds() < 120
+
+
 def test_what_hinders_a_driver_is_in_the_log_long_before_its_deadline(
     world: StartingWorld, caplog: pytest.LogCaptureFixture
 ) -> None:

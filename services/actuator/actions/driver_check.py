@@ -28,7 +28,8 @@ class DriverCheck:
             state = self._drivers.state(submission_id)
         except NO_ANSWER:
             self._silent_since = now if self._silent_since is None else self._silent_since
-            silent = now - self._silent_since > NO_ANSWER_SECONDS
+            # one that has arrived tells itself how far it is, and runs on without its master
+            silent = not arrived and now - self._silent_since > NO_ANSWER_SECONDS
             return f"The cluster has not answered for {NO_ANSWER_SECONDS:g} s." if silent else None
         self._silent_since = None
         if state is DriverState.ENDED:

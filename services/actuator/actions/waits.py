@@ -23,7 +23,7 @@ RETRY_SECONDS = 1.0
 """Between two tries to find out what runs, or to kill a driver."""
 
 NO_ANSWER_SECONDS = 60.0
-"""How long the cluster may fail to answer before the attempt is given up."""
+"""How long the cluster may fail to answer before the attempt is given up. A run that has arrived needs no answer."""
 UNKNOWN_SECONDS = 30.0
 """How long the cluster may not know a driver that has not arrived before the attempt is given up."""
 ARRIVAL_SECONDS = 60.0
