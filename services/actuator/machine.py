@@ -8,7 +8,7 @@ successor that knows nothing else can repeat that action: doing any action twice
     ACCEPTED   FIND the drivers that run, and the way to go     Resizable · Replaceable · Found · NothingRuns · …
     RESIZING   RESIZE: order executors of the running driver    Resized · NotResized · FallsBack · CannotGoOn
     WARMING    WARM up a second driver, which starts no query   Warm · NotWarm · FallsBack
-    SWITCHING  SWITCH: pause the first, let the second start    Switched · NotSwitched · FallsBack
+    SWITCHING  SWITCH: pause the first, let the second start    Switched · NotSwitched · CannotGoOn
     STOPPING   STOP every driver, at a boundary or by force     Gone · GoneAfterCommit · WouldNotStop
     STOPPED    ANNOUNCE the new run; a `stop` is done here      Announced · Done
     STARTING   SUBMIT the new run with the attempt's size       Submitted · NotSubmitted · Refused
@@ -97,7 +97,7 @@ class ActionEvent(Enum):
     FALLS_BACK = "falls back"
     """The way cannot be gone; the job must be restarted instead."""
     CANNOT_GO_ON = "cannot go on"
-    """The way cannot be gone, and the spec does not allow a restart."""
+    """The way cannot be gone, and the spec does not allow a restart, or nobody can tell what runs."""
     GONE = "gone"
     GONE_AFTER_COMMIT = "gone after commit"
     """The driver that seemed to fail has committed a batch before it ended."""
@@ -195,6 +195,7 @@ MOVES: dict[Phase | None, dict[ActionEvent, Phase]] = {
     Phase.SWITCHING: {
         ActionEvent.SWITCHED: Phase.RUNNING,
         ActionEvent.NOT_SWITCHED: Phase.RESUMING,
+        ActionEvent.CANNOT_GO_ON: Phase.FAILED,
         **_ANYWHERE,
         ActionEvent.BROKEN: Phase.RESUMING,
     },

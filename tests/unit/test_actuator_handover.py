@@ -279,6 +279,20 @@ def test_a_cluster_that_does_not_answer_does_not_stop_a_handover(world: Handover
     assert world.alive() == [SECOND]
 
 
+def test_a_cluster_that_goes_silent_before_the_switch_costs_the_job_nothing(world: HandoverWorld) -> None:
+    """Nobody can tell then whether the second driver is alive, nor end it: the first one goes on, not stopped."""
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.SWITCHING:
+            world.down_until = float("inf")
+
+    world.on_result = away
+    assert world.carry(command()) is Phase.FAILED
+    assert world.last().code == "NO_ANSWER"
+    assert FIRST in world.alive()
+    assert world.control.hold() is None
+
+
 def test_a_first_driver_that_does_not_answer_is_stopped(world: HandoverWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it obeys no order, while the cluster is silent or not, the second driver ends and the job is restarted."""
     obey = HandoverWorld._obey

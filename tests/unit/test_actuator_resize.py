@@ -357,10 +357,11 @@ def test_an_order_is_not_the_fence(world: FakeWorld) -> None:
 
 
 def test_a_cluster_that_does_not_answer_leads_to_no_order(world: FakeWorld) -> None:
-    """While nobody can tell what runs, no size is ordered; then the command fails as a restart would."""
+    """While nobody can tell what runs, no size is ordered, and the driver is not stopped: it may do well."""
     world.on_result = lambda result: (
         setattr(world, "down_until", float("inf")) if result.phase is Phase.RESIZING else None
     )
     assert world.carry(command(to=4)) is Phase.FAILED
+    assert world.topic[-1].code == "NO_ANSWER"
     assert world.control.size_order() is None
-    assert len(world.drivers) == 1
+    assert list(world.drivers.values()) == [DriverState.RUNNING]

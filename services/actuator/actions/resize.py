@@ -35,8 +35,9 @@ def resize(task: Task, drivers: JobDrivers, state: CommandState, *, accepted: Ac
     """Bring the running driver to the attempt's size; `accepted` is the command's first result."""
     try:
         live = answer(task, drivers.live)
-    except NO_ANSWER as error:
-        return _leave(task, f"Cannot tell what runs: {error}.", "NO_ANSWER")
+    except NO_ANSWER as error:  # nor could a restart tell, and it would stop the job first
+        sentence = f"Cannot tell what runs: {error}. The job is left as it is."
+        return ActionOutcome(ActionEvent.CANNOT_GO_ON, sentence, "NO_ANSWER")
     if order_obstacle(live) is not None:
         return _leave(task, "The driver whose executors were to be changed has ended.", "DRIVER_ENDED")
     change = _SizeChange(task, drivers, live[0], state, accepted.at)

@@ -35,8 +35,9 @@ def switch(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
         if has_ended(task, drivers, second.submission_id):
             return _not_switched("The second driver has ended.")
         first = others(task, drivers, second.submission_id)
-    except NO_ANSWER as error:
-        return _not_switched(f"Cannot tell what runs: {error}.")
+    except NO_ANSWER as error:  # nor could the second driver be ended, and a restart would stop the first one
+        left = "The job is left as it is, and the driver that waits ends by itself."
+        return ActionOutcome(ActionEvent.CANNOT_GO_ON, f"Cannot tell what runs: {error}. {left}", "NO_ANSWER")
     if len(first) > 1:
         ids = ", ".join(driver.submission_id for driver in first)
         return _not_switched(f"More than one driver runs: {ids}.")
