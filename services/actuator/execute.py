@@ -104,7 +104,8 @@ class CommandRunner:
         if self.log.ended(command.command_id):
             log.info("job %s: command %s has already ended", command.job_id, command.command_id)
             return None
-        progress = CommandProgress(command, self.log, self.clock, partial(self._publish, command, trace_id))
+        cores = 1 if spec is None else spec.application.executor_cores
+        progress = CommandProgress(command, self.log, self.clock, partial(self._publish, command, trace_id), cores)
         taken_over = progress.state.phase is not None
         if self.log.is_doubtful(command):
             changed = progress.state.phase not in (None, Phase.ACCEPTED)

@@ -20,14 +20,20 @@ class CommandProgress:
     """The state and the results of one command; begins wherever the command log says that it stands."""
 
     def __init__(
-        self, command: ScalingCommand, results: CommandLog, clock: Clock, publish: Callable[[ActionResult], None]
+        self,
+        command: ScalingCommand,
+        results: CommandLog,
+        clock: Clock,
+        publish: Callable[[ActionResult], None],
+        executor_cores: int = 1,
     ) -> None:
         self._command = command
         self._results = results
         self._clock = clock
         self._publish = publish
-        last_good = results.job(command.job_id).last_good or command.from_parallelism or None
-        self.state: CommandState = resume(command, last_good, results.results(command.command_id))
+        last_good = results.job(command.job_id).last_good or command.from_parallelism
+        whole = -(-last_good // executor_cores) * executor_cores  # it may be from a spec with smaller executors
+        self.state: CommandState = resume(command, whole or None, results.results(command.command_id))
 
     def next_action(self) -> Action:
         """Return what to do now; NOTHING when the command has ended."""

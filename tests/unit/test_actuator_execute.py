@@ -531,6 +531,16 @@ def test_a_size_that_does_not_work_is_rolled_back_once(world: FakeWorld) -> None
     assert world.most_alive == 1
 
 
+def test_a_size_from_before_larger_executors_is_rolled_back_to_whole_ones(world: FakeWorld) -> None:
+    """A job of two slots gets executors of four cores: half of one would be none, and the job would have no slot."""
+    world.start(2)
+    world.works = lambda size: size == 4
+    scaling = world.spec.scaling.model_copy(update={"min_parallelism": 4, "max_parallelism": 8})
+    spec = with_application(world.spec, executor_cores=4).model_copy(update={"scaling": scaling})
+    assert world.carry(command(to=8), spec=spec) is Phase.ROLLED_BACK
+    assert list(world.sizes.values()) == [2, 8, 4]
+
+
 def test_a_new_driver_that_ends_is_not_waited_for(world: FakeWorld) -> None:
     """If the new driver dies before its first batch, the job goes back at once, long before the start deadline."""
     world.start()
