@@ -71,6 +71,11 @@ BAD_VALUES: dict[str, tuple[bytes | None, str, str]] = {
     "true for a count": (altered("slots_granted", "true"), "INVALID", "integer, found True"),
     "a negative count": (altered("slots_granted", "-1"), "INVALID", "greater than or equal to 0, found -1"),
     "a time without an offset": (altered("observed_at", '"2026-01-01T00:00:00"'), "INVALID", "observed_at: Input"),
+    "a time that is in no year of UTC": (
+        altered("observed_at", '"0001-01-01T00:00:00+05:00"'),
+        "INVALID",
+        "observed_at: is out of range in UTC, found '0001-01-01T00:00:00+05:00'",
+    ),
     "a time as a number": (altered("observed_at", "1700000000"), "INVALID", "observed_at: Input"),
     "a missing field": (without("sequence"), "INVALID", "sequence: Field required"),
     "an unknown word": (altered("state", '"asleep"'), "INVALID", "found 'asleep'"),

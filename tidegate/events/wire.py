@@ -62,7 +62,10 @@ def value(cls: type[T]) -> type[T]:
 
 
 def _utc(instant: datetime) -> datetime:
-    return instant.astimezone(UTC)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:  # before the year 1 or after 9999; pydantic would pass it on
+        raise ValueError("is out of range in UTC") from None
 
 
 Instant = Annotated[AwareDatetime, AfterValidator(_utc)]
