@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from services.decider.ports import Specs
@@ -31,8 +31,9 @@ def read_holds(settings: ServiceSettings, specs: Specs, now: datetime, beat: Cal
     if not commands:
         return []
     # A command comes before its results; the minute allows for clocks that differ.
-    since = min(command.issued_at for command in commands) - timedelta(minutes=1)
-    results = _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, since, beat)
+    since = max(0.0, min(command.issued_at.timestamp() for command in commands) - 60.0)
+    from_then_on = datetime.fromtimestamp(since, UTC)
+    results = _read(settings, RESULTS.named(settings.topic_prefix), ActionResult, from_then_on, beat)
     return holds_in_force(commands, results, specs.get, now)
 
 

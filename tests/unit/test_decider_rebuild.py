@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -34,3 +35,24 @@ def test_long_topics_do_not_make_the_process_look_stuck(monkeypatch: pytest.Monk
     monkeypatch.setattr(rebuild, "TopicReader", Reader)
     read_holds(DeciderSettings(), SpecBook([job("rates")]), START, lambda: beats.append("alive"))
     assert len(beats) == 6
+
+
+def test_a_command_of_the_year_one_does_not_end_the_decider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No date is a minute before it, and Kafka has no record before 1970: all results are read."""
+    since: list[datetime | None] = []
+    old = command(command_id="c").model_copy(update={"issued_at": datetime.min.replace(tzinfo=UTC)})
+
+    class Reader:
+        def __init__(self, _settings: object, topics: list[str], **given: Any) -> None:
+            since.append(given["since"])
+            self._records = [FakeMessage(0, 0, old)] if topics == ["tidegate.commands"] else []
+
+        def read_to_end(self) -> Iterator[FakeMessage]:
+            return iter(self._records)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(rebuild, "TopicReader", Reader)
+    read_holds(DeciderSettings(), SpecBook([job("rates")]), START, lambda: None)
+    assert since == [None, datetime.fromtimestamp(0, UTC)]
