@@ -62,6 +62,21 @@ def test_the_engine_makes_every_recorded_decision_again(rec: Path) -> None:
     assert any("under way" in line for one in decided for line in details(one))
 
 
+def test_a_keyframe_whose_state_is_none_is_told(rec: Path) -> None:
+    """Whoever looks into a damaged recording sees where, and all other events."""
+    lines = (rec / "decisions.ndjson").read_text("utf-8").splitlines(keepends=True)
+    fields = json.loads(lines[0])
+    value = json.loads(fields["value"])
+    value["keyframe"]["state"] = {"window": [[1]]}
+    lines[0] = json.dumps({**fields, "value": json.dumps(value)}) + "\n"
+    (rec / "decisions.ndjson").write_text("".join(lines), "utf-8")
+    with closing(Walk(rec, engine())) as walk:
+        walked = [walk.take(departure) for departure in schedule(rec, whole=True)]
+    told = [one.undecided for one in walked if one.undecided]
+    assert "its state cannot be used" in told[0]
+    assert sum(one.decision is not None for one in walked) == ENDS - len(told) > 0
+
+
 def test_a_recording_need_not_fit_into_memory(rec: Path) -> None:
     """Only the places of events are kept: each is read when its turn comes."""
 

@@ -282,3 +282,29 @@ def test_an_unknown_policy_is_not_recomputable() -> None:
     tally = verify(altered(0, foreign))
     assert tally.not_recomputable["SPEC_REFUSED"] == 1
     assert tally.differing == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("keyframe.state.last_sequence", 2**40),
+        _set("keyframe.state.window", [[1]]),
+        _set("keyframe.spec.scaling.policy", "of-somebody-else"),
+    ],
+    ids=["decided already", "no state", "a policy that is not installed"],
+)
+def test_an_altered_keyframe_is_one_difference(change: Callable[[dict[str, Any]], None]) -> None:
+    """Where the engine cannot go on from the recorded state, it does from its own: all else is identical."""
+    tally = verify(altered(KEYFRAME_EVERY, change))
+    assert (tally.identical, tally.differing, tally.not_recomputable) == (COUNT - 1, 1, {})
+    assert tally.first is not None
+    assert tally.first.path.startswith("keyframe")
+
+
+@pytest.mark.parametrize("state", [{"window": [[1]]}, {"last_sequence": "never"}], ids=["no state", "no number"])
+def test_a_first_keyframe_whose_state_is_none_is_a_difference(state: dict[str, Any]) -> None:
+    """One damaged job must not keep the others from being verified."""
+    tally = verify(altered(0, _set("keyframe.state", state)))
+    assert (tally.identical, tally.differing) == (COUNT - KEYFRAME_EVERY, 1)
+    assert tally.first is not None
+    assert tally.first.path == "keyframe.state"

@@ -11,6 +11,7 @@ decision that cannot be recomputed is counted by its reason and never as identic
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -30,6 +31,10 @@ from tidegate.replay.difference import Difference, first_difference, shown
 
 CANDIDATES = 4
 """Most states kept for a decision that appears several times."""
+
+
+NO_STATE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What reading a state that no engine wrote raises, or deciding from it."""
 
 
 class NotRecomputable(StrEnum):
@@ -161,8 +166,13 @@ class JobVerifier:
         states = self._before
         if frame is not None and (not states or frame.state == NEW_STATE):
             # Trust the first keyframe, the first one after a gap, and one with an empty state.
+            try:
+                begun = from_wire(frame.state)
+            except NO_STATE as error:
+                self._refuses(recorded, frame, place, error)
+                return None
             self._tally.state_resets += int(bool(states) and states != [JobState.new()])
-            states = self._before = [from_wire(frame.state)]
+            states = self._before = [begun]
             self._specs, self._unknown_because = {recorded.spec_version: frame.spec}, NotRecomputable.STATE_UNKNOWN
         if not states:
             return self._unknown_because
@@ -196,6 +206,11 @@ class JobVerifier:
             except AlreadyDecided as refusal:
                 self._differs(recorded, place, "sequence", str(recorded.sequence), f"(refused: {refusal})")
                 return
+            except (BadOption, UnknownPolicy):
+                raise
+            except NO_STATE as error:
+                self._refuses(recorded, recorded.keyframe, place, error)
+                return
             made = value_of(decision)
             if made == value:
                 self._tally.identical += 1
@@ -205,10 +220,18 @@ class JobVerifier:
         assert first is not None  # noqa: S101  (there is at least one state)
         self._differs(recorded, place, *first_difference(value, first[1]))
         frame = recorded.keyframe
-        if frame is not None:  # continue from the recorded state
-            self._specs[recorded.spec_version] = frame.spec
-            first = (self._engine.step(from_wire(frame.state), snapshot, frame.spec, recorded.observed)[0], b"")
-        self._continue_from(first[0])
+        after = first[0]
+        if frame is not None:  # continue from the recorded state, unless it is what was altered
+            with suppress(AlreadyDecided, BadOption, UnknownPolicy, *NO_STATE):
+                after, _ = self._engine.step(from_wire(frame.state), snapshot, frame.spec, recorded.observed)
+                self._specs[recorded.spec_version] = frame.spec
+        self._continue_from(after)
+
+    def _refuses(self, recorded: _RecordedDecision, frame: Keyframe | None, place: str, error: Exception) -> None:
+        """Count a decision that cannot be made from its state as differing, and go on from the next keyframe."""
+        state = "" if frame is None else shown(frame.state)
+        self._differs(recorded, place, "keyframe.state", state, f"(no state: {error!r:.200})")
+        self._forget()
 
     def _continue_from(self, after: JobState) -> None:
         if after not in self._after:

@@ -27,6 +27,7 @@ from tidegate.fleet.changes import result_in_words
 from tidegate.replay.difference import first_difference
 from tidegate.replay.files import KafkaRecord, RecordFile, placed
 from tidegate.replay.schedule import Departure, readable
+from tidegate.replay.verify import NO_STATE
 from tidegate.terminal import figure, size
 
 
@@ -99,18 +100,20 @@ class Walk:
             self._states.pop(snapshot.job_id, None)
             return WalkedEvent(departure, recorded)
         frame = recorded.keyframe
-        if frame is not None:
-            self._specs[snapshot.job_id, recorded.spec_version] = frame.spec
-            if snapshot.job_id not in self._states or frame.state == NEW_STATE:
-                self._states[snapshot.job_id] = from_wire(frame.state)
-        state, spec = self._states.get(snapshot.job_id), self._specs.get((snapshot.job_id, recorded.spec_version))
-        if state is None or spec is None:
-            what = "state" if state is None else f"version {recorded.spec_version} of the spec"
-            return WalkedEvent(departure, undecided=f"the {what} is not known before the next keyframe")
         try:
+            if frame is not None:
+                self._specs[snapshot.job_id, recorded.spec_version] = frame.spec
+                if snapshot.job_id not in self._states or frame.state == NEW_STATE:
+                    self._states[snapshot.job_id] = from_wire(frame.state)
+            state, spec = self._states.get(snapshot.job_id), self._specs.get((snapshot.job_id, recorded.spec_version))
+            if state is None or spec is None:
+                what = "state" if state is None else f"version {recorded.spec_version} of the spec"
+                return WalkedEvent(departure, undecided=f"the {what} is not known before the next keyframe")
             after, made = self._engine.step(state, snapshot, spec, recorded.observed)
         except (AlreadyDecided, BadOption, UnknownPolicy) as error:
             return WalkedEvent(departure, undecided=str(error))
+        except NO_STATE as error:
+            return WalkedEvent(departure, undecided=f"its state cannot be used: {error!r:.200}")
         self._states[snapshot.job_id] = after
         ours = value_of(made)
         value = record.value or b""
