@@ -23,13 +23,14 @@ from tidegate.events.job import Mode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
+from tidegate.installed import engine
 from tidegate.twin.calibrate import Calibration, calibrate
 from tidegate.whatif.course import Course, course_of
 from tidegate.whatif.differences import differences_of, first_difference
 from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import Row, figures_of, length, rows_of, spread
 from tidegate.whatif.picture import figure_of
-from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of, state_before
+from tidegate.whatif.recorded import CannotTry, RecordedJob, job_of, moments_of, state_before
 from tidegate.whatif.report import how_sure
 from tidegate.whatif.trial import Trial, TrialLoop, attempt
 from tidegate.whatif.vary import checked, values_of, varied
@@ -222,6 +223,16 @@ def test_a_state_is_found_by_making_the_decisions_again() -> None:
         state_before(
             replace(hour, snapshots=[hour.snapshots[0], *hour.snapshots[2:]]), hour.decisions[4].sequence, engine
         )
+
+
+def test_of_a_snapshot_measured_twice_the_first_counts() -> None:
+    """The decider dropped the second one: with that, no decision would be the recorded one."""
+    found = short()
+    again = found.snapshots[-1].model_copy(update={"slots_granted": 1})
+    read = job_of([*found.snapshots, again, *found.commands, *found.results, *found.decisions])
+    assert read.snapshots == found.snapshots
+    _, moment = state_before(read, again.sequence, engine())
+    assert moment.snapshot == found.snapshots[-1]
 
 
 def test_values_are_put_where_their_path_says() -> None:

@@ -71,7 +71,7 @@ def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
     for event in events:
         match event:
             case MetricSnapshot():
-                snapshots.setdefault(event.job_id, {})[event.sequence] = event
+                snapshots.setdefault(event.job_id, {}).setdefault(event.sequence, event)  # as the decider does
             case ScalingCommand():
                 commands[event.command_id] = event
             case ActionResult():
