@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.events import START, job
-from tests.support.history import ENDS, GROWS, STOPS, write_history
+from tests.support.history import ENDS, GROWS, STOPS, history, write_history
 from tests.support.sample_events import sample_events
 from tidegate.engine.decide import ENGINE_VERSION
-from tidegate.events.decision import decision_id
+from tidegate.events.decision import Decision, decision_id
+from tidegate.events.envelope import encode
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, result_id
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
-from tidegate.replay.files import BadRecording
+from tidegate.events.topics import DECISIONS, JOBS, SNAPSHOTS
+from tidegate.replay.files import BadRecording, KafkaRecord, RecordingManifest
 from tidegate.replay.publish import publish
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec
+from tidegate.replay.record import write_recording
 from tidegate.replay.schedule import schedule
 from tidegate.runtime.settings import ServiceSettings
 
@@ -44,6 +47,40 @@ def test_each_spec_and_result_goes_out_before_the_first_snapshot_decided_with_it
             case MetricSnapshot() as snapshot:
                 found.append(f"snapshot {snapshot.sequence}")
     assert found == expected
+
+
+def test_a_job_that_is_removed_and_added_again_is_there_afterwards(tmp_path: Path) -> None:
+    """Its versions begin again, and the clocks of who removes and who adds differ: the topic has the order."""
+    first, again, last = (job(max_parallelism=most) for most in (4, 8, 16))
+    shots = [step.snapshot for step in history()]
+    at = [int(shot.observed_at.timestamp() * 1000) for shot in shots]
+    jobs = [
+        _on_jobs(0, at[0] - 1000, first, 1),
+        _on_jobs(1, at[8], None, 1),  # by a clock that is ahead
+        _on_jobs(2, at[4], again, 1),
+        _on_jobs(3, at[2], last, 2),  # by a clock that is behind
+    ]
+    decisions = [_written(step.decision) for step in history()[:GROWS]]
+    snapshots = [_written(shot) for shot in shots]
+    records = [(JOBS, jobs), (SNAPSHOTS, snapshots), (DECISIONS, decisions)]
+    write_recording(
+        tmp_path / "rec",
+        records,
+        lambda files: RecordingManifest(topic_prefix="tidegate.", recorded_at=START, files=files),
+    )
+    found = [d for d in schedule(tmp_path / "rec", whole=True) if d.topic is JOBS]
+    assert [d.record.offset for d in found] == [0, 1, 2, 3]
+    assert found[2].due_ms > found[0].due_ms
+
+
+def _on_jobs(offset: int, at_ms: int, spec: JobSpec | None, version: int) -> KafkaRecord:
+    made = encode((spec or job()).model_copy(update={"version": version}))
+    return KafkaRecord(0, offset, at_ms, made.key, made.value if spec else None, tuple(made.headers) if spec else ())
+
+
+def _written(event: MetricSnapshot | Decision) -> KafkaRecord:
+    at, made = event.observed_at if isinstance(event, MetricSnapshot) else event.decided_at, encode(event)
+    return KafkaRecord(0, event.sequence, int(at.timestamp() * 1000), made.key, made.value, tuple(made.headers))
 
 
 def test_a_day_old_spec_does_not_delay_the_first_snapshot(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Timestamps alone do not give the order. The decider reads specs and results from topics of their own, so it may take in
 a spec written just before a snapshot only after that snapshot. The recorded decisions tell: each names the version of
 its spec and carries the results that had come in since the one before. A spec or result therefore goes out right before
-the first snapshot decided with it. One that no decision used goes out at its own time.
+the first snapshot decided with it. One that no decision used goes out at its own time, but no later than what follows
+it under its key.
 
 The topic of specs is compacted: Kafka may have dropped older versions before the recording was made. A decision with a
 keyframe holds the whole spec, so those versions are published from there.
@@ -75,11 +76,11 @@ class _Turn(NamedTuple):
 
     due_ms: int
     rank: int
-    timestamp_ms: int
     partition: int
     offset: int
     place: int
     """In the topic's file; below 0, counted from the end of the specs that are in no file."""
+    timestamp_ms: int
 
 
 class Schedule:
@@ -135,11 +136,18 @@ def schedule(directory: Path, *, job: str | None = None, whole: bool = False) ->
         return Schedule(directory, turns, ())
     start = min((turn.due_ms for turn in turns), default=0)
     uses = _uses(directory, measured)
+    specs: list[tuple[bytes, _Turn]] = []
     for place, departure in _departures(directory, JobSpec, job):
-        turns.append(_turn(_timed(departure, uses, start), place))
+        specs.append((departure.record.key or b"", _turn(_timed(departure, uses, start), place)))
         if isinstance(departure.event, JobSpec):
-            uses.kept.pop((departure.event.job_id, departure.event.version), None)
-    turns += [_turn(_timed(d, uses, start), place) for place, d in _departures(directory, ActionResult, job)]
+            version = departure.event.job_id, departure.event.version
+            uses.kept.pop(version, None)
+            uses.specs.pop(version, None)  # of a job that was added again, another spec may have the same one
+    results = (
+        (departure.record.key or b"", _turn(_timed(departure, uses, start), place))
+        for place, departure in _departures(directory, ActionResult, job)
+    )
+    turns += [*_in_order(specs), *_in_order(results)]
     made = [_timed(_from_keyframe(spec, uses), uses, start) for spec in uses.kept.values()]
     turns += [_turn(departure, number - len(made)) for number, departure in enumerate(made)]
     return Schedule(directory, turns, made)
@@ -197,4 +205,16 @@ def _timed(departure: Departure, uses: _Uses, start_ms: int) -> Departure:
 
 def _turn(departure: Departure, place: int) -> _Turn:
     record, rank = departure.record, _TOPICS.index(departure.topic)
-    return _Turn(departure.due_ms, rank, record.timestamp_ms, record.partition, record.offset, place)
+    return _Turn(departure.due_ms, rank, record.partition, record.offset, place, record.timestamp_ms)
+
+
+def _in_order(turns: Iterable[tuple[bytes, _Turn]]) -> Iterator[_Turn]:
+    """Yield the turns of a topic, given with their keys: none is due after one that follows it under its key.
+
+    Who writes a spec or a result, or removes a job, has a clock of their own.
+    """
+    following: dict[tuple[int, bytes], int] = {}
+    for key, turn in sorted(turns, key=lambda each: each[1].offset, reverse=True):
+        due = min(turn.due_ms, following.get((turn.partition, key), turn.due_ms))
+        following[turn.partition, key] = due
+        yield turn._replace(due_ms=due)
