@@ -145,6 +145,13 @@ def test_verification_starts_where_expired_blocks_ended(some: list[Seen], at: li
         assert damage.first_offset <= record.offset <= damage.last_offset
 
 
+@given(records(), cuts, st.booleans())
+def test_a_record_among_those_that_have_expired_is_found(some: list[Seen], at: list[int], signs: bool) -> None:
+    """Also where all that was signed has expired, or nothing was: nobody archives an offset again."""
+    damages = found(some[-1:], signed(some, at) if signs else [], some[-1].offset + 1)
+    assert [(damage.kind, damage.first_offset) for damage in damages] == [(Kind.INSERTED, some[-1].offset)]
+
+
 @given(records(), cuts)
 def test_a_head_that_is_missing_is_found(some: list[Seen], at: list[int]) -> None:
     """Without one of the heads in the middle, the others do not connect."""

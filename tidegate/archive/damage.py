@@ -94,11 +94,7 @@ class Checker:
         record = next(coming, None)
         for signed in self._blocks():
             while record is not None and record.offset <= signed.after:
-                if record.offset < self._expired_before:  # nobody archives an offset again
-                    times = record.timestamp_ms, record.timestamp_ms
-                    yield self._damage(Kind.INSERTED, record.offset, record.offset, 0, 1, *times)
-                else:
-                    self.unsigned += 1
+                yield from self._uncovered(record)
                 record = next(coming, None)
             block = Block(at, signed.before)
             while record is not None and record.offset <= signed.mark.offset:
@@ -109,8 +105,16 @@ class Checker:
             else:
                 yield from self._placed(block, signed)
         while record is not None:
-            self.unsigned += 1
+            yield from self._uncovered(record)
             record = next(coming, None)
+
+    def _uncovered(self, record: Seen) -> Iterator[Damage]:
+        """Take a record that no head covers."""
+        if record.offset < self._expired_before:  # nobody archives an offset again
+            times = record.timestamp_ms, record.timestamp_ms
+            yield self._damage(Kind.INSERTED, record.offset, record.offset, 0, 1, *times)
+        else:
+            self.unsigned += 1
 
     def _blocks(self) -> Iterator[_Signed]:
         """Yield the signed blocks, without what has expired."""
