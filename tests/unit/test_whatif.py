@@ -225,6 +225,19 @@ def test_a_state_is_found_by_making_the_decisions_again() -> None:
         )
 
 
+@pytest.mark.parametrize("change", [{"policy": "of-somebody-else"}, {"policy_options": {"gone": 1}}])
+def test_a_decision_of_a_policy_that_is_not_here_says_so(change: dict[str, object]) -> None:
+    """The decider may have a policy, or an option of another version, that this Python has not."""
+    hour = short()
+    first = hour.decisions[0]
+    assert first.keyframe is not None
+    spec = first.keyframe.spec
+    spec = spec.model_copy(update={"scaling": spec.scaling.model_copy(update=change)})
+    theirs = first.model_copy(update={"keyframe": first.keyframe.model_copy(update={"spec": spec})})
+    with pytest.raises(CannotTry, match=r"of-somebody-else|gone"):
+        state_before(replace(hour, decisions=[theirs, *hour.decisions[1:]]), hour.decisions[2].sequence, engine())
+
+
 def test_of_a_snapshot_measured_twice_the_first_counts() -> None:
     """The decider dropped the second one: with that, no decision would be the recorded one."""
     found = short()

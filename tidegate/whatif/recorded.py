@@ -12,6 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from tidegate.engine.engine import Engine
+from tidegate.engine.options import BadOption
+from tidegate.engine.plan import UnknownPolicy
 from tidegate.engine.state import NEW_STATE, JobState, from_wire
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
@@ -137,11 +139,9 @@ def state_before(recorded: RecordedJob, sequence: int, engine: Engine) -> tuple[
     *before, last = moments.each
     state = JobState.new()
     for moment in before:
-        state = _begun(state, moment)
-        state, made = engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)
-        _check(moment, made)
+        state = _after(_begun(state, moment), moment, engine)
     state = _begun(state, last)
-    _check(last, engine.step(state, last.snapshot, last.spec, last.decision.observed)[1])
+    _after(state, last, engine)
     return state, last
 
 
@@ -149,9 +149,14 @@ def _begun(state: JobState, moment: Moment) -> JobState:
     return state if moment.state is None else from_wire(moment.state)
 
 
-def _check(moment: Moment, made: Decision) -> None:
+def _after(state: JobState, moment: Moment, engine: Engine) -> JobState:
+    try:
+        state, made = engine.step(state, moment.snapshot, moment.spec, moment.decision.observed)
+    except (BadOption, UnknownPolicy) as error:
+        raise CannotTry(f"this engine refuses version {moment.spec.version} of the spec: {error}") from None
     if value_of(made) != value_of(moment.decision):
         raise CannotTry(
             f"this engine does not make the recorded decision of sequence {moment.decision.sequence} "
             f"(engine {moment.decision.engine_version} there, {made.engine_version} here), so its state is not known"
         )
+    return state
