@@ -167,12 +167,12 @@ class JobVerifier:
         if frame is not None and (not states or frame.state == NEW_STATE):
             # Trust the first keyframe, the first one after a gap, and one with an empty state.
             try:
-                begun = from_wire(frame.state)
+                known = from_wire(frame.state)
             except NO_STATE as error:
                 self._refuses(recorded, frame, place, error)
                 return None
             self._tally.state_resets += int(bool(states) and states != [JobState.new()])
-            states = self._before = [begun]
+            states = self._before = [known]
             self._specs, self._unknown_because = {recorded.spec_version: frame.spec}, NotRecomputable.STATE_UNKNOWN
         if not states:
             return self._unknown_because
