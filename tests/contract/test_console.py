@@ -350,6 +350,19 @@ def test_a_stream_ends_with_its_session(topics: SimulatedTopics, monkeypatch: py
     assert re.fullmatch(r"event: changed\ndata: \d+\n\n", text), text
 
 
+@pytest.mark.timeout(20)
+def test_an_open_page_learns_that_its_figures_have_become_old(
+    topics: SimulatedTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the decider or the reading ends, nothing changes any more: the page is still told to look again."""
+    monkeypatch.setattr("tidegate.console.app.STREAM_BEAT_SECONDS", 0.2)
+    of, looks = settings(console_viewers={"bob": BOB}), count()
+    app = build(of, topics, Access(of), "a key", lambda: NOW + timedelta(hours=3 * next(looks)))
+    browser = TestClient(app, base_url="http://127.0.0.1:8090", follow_redirects=False)
+    browser.post("/sign-in", data={"token": BOB})
+    assert browser.get("/events?job=rates").text.count("event: changed") == 2
+
+
 def test_a_viewer_may_look_and_change_nothing(topics: SimulatedTopics) -> None:
     """With viewers configured everybody must sign in; a viewer sees pages, and no form."""
     of = settings(console_viewers={"bob": BOB})

@@ -45,7 +45,7 @@ HERE = Path(__file__).parent
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 STREAM_POLL_SECONDS = 0.1
 STREAM_BEAT_SECONDS = 15.0
-"""A comment is sent after this much silence, so that a lost connection is noticed."""
+"""After this much silence a message is sent too: figures become old, and connections get lost, without any event."""
 
 Clock = Callable[[], datetime]
 
@@ -169,7 +169,7 @@ class Console:
         return RedirectResponse(f"/jobs/{new.job_id}", HTTPStatus.SEE_OTHER)
 
     async def events(self, request: Request) -> Response:
-        """Stream a message for each change of the fleet, or of one job with `?job=`."""
+        """Stream a message for each change of the fleet, or of one job with `?job=`, and now and then without one."""
         self._reader(request)
         return StreamingResponse(self._changes(request), media_type="text/event-stream")
 
@@ -234,7 +234,7 @@ class Console:
             if now != seen or silent >= STREAM_BEAT_SECONDS:
                 if self._access.person(request, self._clock()) is None:
                     return
-                yield f"event: changed\ndata: {now}\n\n" if now != seen else ": still here\n\n"
+                yield f"event: changed\ndata: {now}\n\n"
                 seen, silent = now, 0.0
             await asyncio.sleep(STREAM_POLL_SECONDS)
             silent += STREAM_POLL_SECONDS
