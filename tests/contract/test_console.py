@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
@@ -481,6 +482,15 @@ def test_topics_that_cannot_be_read_are_said_to_be(topics: SimulatedTopics, refu
     answer = browser.get("/jobs/rates/decisions/1")
     assert (answer.status_code, str(refusal) in answer.text) == (status, True)
     assert browser.get("/").status_code == 200
+
+
+def test_a_broker_that_goes_away_while_it_is_asked_is_said_to_be_away(ada: TestClient, topics: SimulatedTopics) -> None:
+    """Kafka's client tells of it in an error of its own: neither a page nor a change ends in a bare error 500."""
+    sent = {"form": form_token(ada), "version": "1", "action": "pause", "reason": "test"}
+    topics.refusal = KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
+    for answer in (ada.get("/jobs/rates/decisions/1"), ada.post("/jobs/rates/change", data=sent)):
+        assert (answer.status_code, "Failed to get metadata" in answer.text) == (503, True)
+        assert "KafkaError{" not in answer.text
 
 
 def test_names_and_reasons_are_shown_as_text(ada: TestClient) -> None:

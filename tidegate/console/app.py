@@ -10,6 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -36,7 +37,7 @@ from tidegate.events.decision import Decision
 from tidegate.events.invalid import first_problem
 from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.installed import engine
-from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.producer import NotDelivered, said
 from tidegate.whatif.nearest import NearestChange, what_would_change
 from tidegate.whatif.recorded import CannotTry, RecordedJob
 from tidegate.whatif.topics import since_keyframe
@@ -84,6 +85,7 @@ def build(settings: ConsoleSettings, topics: ConsoleTopics, access: Access, key:
             Forbidden: console.forbidden,
             HTTPException: console.failed,
             NotDelivered: console.not_delivered,
+            KafkaException: console.unreadable,
             TimeoutError: console.unreadable,
             Unreachable: console.unreadable,
             NoSuchTopic: console.unreadable,
@@ -216,7 +218,7 @@ class Console:
 
     async def unreadable(self, request: Request, error: Exception) -> Response:
         """Say that the topics cannot be read, or not in time."""
-        return self._error(request, 504 if isinstance(error, TimeoutError) else 503, str(error))
+        return self._error(request, 504 if isinstance(error, TimeoutError) else 503, said(error))
 
     def _changes_of(self, job: FleetJob, decision: Decision) -> list[NearestChange] | str:
         """Return what it would take to change a decision, or why that cannot be told."""
