@@ -167,6 +167,16 @@ def test_a_job_shows_its_timeline_as_charts_and_as_a_table(recorded: SimulatedTo
     assert "verified" in text
 
 
+def test_what_a_chart_says_of_now_is_of_now() -> None:
+    """A point of a long timeline stands for minutes and keeps their peak: one that is over is not "now"."""
+    topics, end = SimulatedTopics(), 1081
+    topics.fleet.take_spec(job())
+    for step in range(end + 1):
+        delay = 0.0 if step == end else 300.0
+        topics.fleet.take(decision(job(), NOW - timedelta(seconds=10 * (end - step)), delay_seconds=delay))
+    assert "Delay now 0 s, at most 300 s" in client(topics).get("/jobs/rates").text
+
+
 def test_a_decision_shows_its_reasons_and_inputs(recorded: SimulatedTopics) -> None:
     """The page of a decision has every reason with its values, the measurements, the command and its results."""
     ordered = next(one for one in recorded.recordings["orders"].decisions if one.command is not None)

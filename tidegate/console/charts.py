@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tidegate.events.result import Phase
-from tidegate.fleet.fleet import EntryKind, FleetJob
+from tidegate.fleet.fleet import EntryKind, FleetJob, point_of
 from tidegate.fleet.timeline import TimelinePoint
 from tidegate.terminal import figure, size
 
@@ -61,6 +61,9 @@ def charts_of(job: FleetJob) -> list[Chart]:
     objective = job.spec.scaling.lag_objective_seconds
     arrival, capacity = column(points, "arrival_rate"), column(points, "capacity")
     delay, lag, slots = column(points, "delay_seconds"), column(points, "lag_records"), column(points, "slots")
+    # The newest point may stand for minutes, with their largest delay.
+    newest = [] if job.decision is None else [point_of(job.decision)]
+    arrives, can, waits, behind, runs = (last(column(newest, name)) for name in TimelinePoint._fields[1:6])
     return [
         Chart(
             "rate",
@@ -69,7 +72,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
             at,
             (Series("arrival", arrival), Series("capacity", capacity, (8, 4))),
             marks,
-            f"Arrival rate now {figure(last(arrival), 'records/s')}, capacity {figure(last(capacity), 'records/s')}.",
+            f"Arrival rate now {figure(arrives, 'records/s')}, capacity {figure(can, 'records/s')}.",
         ),
         Chart(
             "delay",
@@ -78,7 +81,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
             at,
             (Series("delay", delay), Series("objective", (objective,) * len(at), (2, 4))),
             marks,
-            f"Delay now {figure(last(delay), 's')}, at most {figure(most(delay), 's')}; objective {objective:g} s.",
+            f"Delay now {figure(waits, 's')}, at most {figure(most(delay), 's')}; objective {objective:g} s.",
         ),
         Chart(
             "lag",
@@ -87,7 +90,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
             at,
             (Series("lag", lag),),
             marks,
-            f"Lag now {figure(last(lag), 'records')}, at most {figure(most(lag), 'records')}.",
+            f"Lag now {figure(behind, 'records')}, at most {figure(most(lag), 'records')}.",
         ),
         Chart(
             "slots",
@@ -96,7 +99,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
             at,
             (Series("slots", slots, stepped=True),),
             marks,
-            f"Size now {size(last(slots))}, at most {size(most(slots))}.",
+            f"Size now {size(runs)}, at most {size(most(slots))}.",
         ),
     ]
 
