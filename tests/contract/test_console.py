@@ -23,9 +23,10 @@ from tests.support.set_clock import SetClock
 from tidegate.client import Unreachable
 from tidegate.console.access import Access
 from tidegate.console.app import build
+from tidegate.console.pages import decision_page
 from tidegate.console.server import introduction
 from tidegate.console.settings import ConsoleSettings
-from tidegate.events.decision import Status
+from tidegate.events.decision import Status, TrailEntry
 from tidegate.events.job import Mode
 from tidegate.operate import SpecRefused
 from tidegate.runtime.producer import NotDelivered
@@ -175,6 +176,20 @@ def test_what_a_chart_says_of_now_is_of_now() -> None:
         delay = 0.0 if step == end else 300.0
         topics.fleet.take(decision(job(), NOW - timedelta(seconds=10 * (end - step)), delay_seconds=delay))
     assert "Delay now 0 s, at most 300 s" in client(topics).get("/jobs/rates").text
+
+
+def test_a_size_that_is_not_known_is_not_shown_as_none(ada: TestClient, topics: SimulatedTopics) -> None:
+    """No chart drops to zero, and no form proposes zero, because nobody has said yet how many slots a job has."""
+    entry = TrailEntry(by="engine", code="SIZE_UNKNOWN", before=0, after=0, sentence="The size is not known.")
+    unknown = {"trail": (entry,), "current_parallelism": 0, "proposed_parallelism": 0, "final_parallelism": 0}
+    newest = decision(job(), NOW).model_copy(update=unknown)
+    topics.fleet.take(newest)
+    text = ada.get("/jobs/rates").text
+    assert "Size now unknown, at most 4 slots" in text
+    assert 'aria-label="Slots" value=""' in text
+    found = topics.fleet.get("rates")
+    assert found is not None
+    assert decision_page(found, newest, [], None)["size_now"] == "unknown"
 
 
 def test_a_decision_shows_its_reasons_and_inputs(recorded: SimulatedTopics) -> None:
