@@ -392,6 +392,20 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     return specs
 
 
+def test_earlier_decisions_are_not_taken_twice() -> None:
+    """The log of a job that changes with each decision is full sooner than its timeline, which stays in order."""
+    made = [
+        decision(job(), NOW + timedelta(seconds=10 * step)).model_copy(update={"final_parallelism": 1 + step % 2})
+        for step in range(LOG_LENGTH + 50)
+    ]
+    one = FleetJob(job())
+    for each in made[20:]:
+        one.take_decision(each)
+    one.recall(made[:30])  # what is read ends a minute late: clocks differ
+    times = [point.at for point in one.timeline]
+    assert times == [each.decided_at.timestamp() for each in made]
+
+
 def test_a_feed_reads_the_last_hours_of_a_job_when_it_is_asked_for_them(decided: list[JobSpec]) -> None:
     """A thousand jobs make a million decisions in three hours: at the start, the last minutes show how each one is."""
 

@@ -157,18 +157,20 @@ class FleetJob:
 
     def recall(self, decisions: Iterable[Decision]) -> None:
         """Take in decisions from before those that are known, oldest first."""
-        first = self.spans[0].sequence if self.spans else None
+        # A log that is full has lost the oldest of the decisions that the timeline has.
+        known = [point.sequence for point in self.timeline][:1] + [float(span.sequence or 0) for span in self.spans[:1]]
+        first = min(known, default=math.inf)
         earlier = FleetJob(self.spec)
         for decision in decisions:
-            if first is None or decision.sequence < first:
+            if decision.sequence < first:
                 earlier.take_decision(decision)
         for point in self.timeline:
             earlier.timeline.add(point)
         self.timeline = earlier.timeline
         self.spans = [*earlier.spans, *self.spans][-LOG_LENGTH:]
-        known = {(entry.at, entry.word) for entry in self.changes}
+        noted = {(entry.at, entry.word) for entry in self.changes}
         for entry in earlier.changes:
-            if (entry.at, entry.word) not in known:
+            if (entry.at, entry.word) not in noted:
                 self._note(entry)
         self.recalled = True
 
