@@ -135,6 +135,19 @@ def test_a_repeated_or_late_decision_changes_nothing() -> None:
     assert len(found.timeline) == 2
 
 
+def test_a_repeated_result_is_noted_once() -> None:
+    """An actuator that did not get the acknowledgement writes a phase again, also after the one that followed."""
+    fleet = Fleet()
+    fleet.take_spec(job())
+    made = [result("one", Phase.ACCEPTED, 1), result("one", Phase.VERIFIED, 2)]
+    for one in (*made, *made):
+        fleet.take(one)
+    found = fleet.get("rates")
+    assert found is not None
+    assert [entry.word for entry in found.changes] == ["accepted", "verified"]
+    assert found.last_result == made[1]
+
+
 def test_events_of_a_job_that_is_not_managed_are_skipped() -> None:
     """Without a spec there is no job, and a removed job is gone with all its events."""
     fleet, rates = Fleet(), job()

@@ -60,6 +60,8 @@ class LogEntry:
     """The decided size, or the size that a result has reached."""
     orders: bool = False
     """Whether the decision has a command."""
+    result_id: str = ""
+    """Of the result."""
 
 
 class Trouble(StrEnum):
@@ -174,12 +176,16 @@ class FleetJob:
                 self._note(entry)
         self.recalled = True
 
-    def take_result(self, result: ActionResult) -> None:
-        """Take in a phase of a command."""
+    def take_result(self, result: ActionResult) -> bool:
+        """Take in a phase of a command; return False for one that is known: an actuator may write it again."""
+        if any(entry.result_id == result.result_id for entry in self.changes):
+            return False
         self.last_result = result
         text = result_in_words(result, size(result.parallelism))
         word = result.phase.value
-        self._note(LogEntry(result.at, EntryKind.RESULT, word, text, after=result.parallelism))
+        of_it = LogEntry(result.at, EntryKind.RESULT, word, text, after=result.parallelism, result_id=result.result_id)
+        self._note(of_it)
+        return True
 
     def _operator(self, change: SpecChange | None, spec: JobSpec) -> None:
         """Note who asked for a version; it is seen on the topic and again in a keyframe."""
@@ -264,7 +270,8 @@ class Fleet:
                 if not job.take_decision(event):
                     return
             case ActionResult():
-                job.take_result(event)
+                if not job.take_result(event):
+                    return
             case MetricSnapshot():
                 job.state, job.warnings = event.state, warnings_of(event)
                 self._pool(event)
