@@ -167,8 +167,21 @@ def test_without_jobs_or_topics_it_says_so() -> None:
     topics = SimulatedTopics(state="the broker is gone")
 
     async def steps(made: TopApp, pilot: Pilot[None]) -> None:
-        assert "no jobs yet  OLD: reading ended with: the broker is gone" in said(made, "#summary")
+        summary = said(made, "#summary")
+        assert summary.startswith("OLD: reading ended with: the broker is gone  Tidegate ")
+        assert summary.endswith("no jobs yet")
         await pilot.press("enter")
         assert not isinstance(made.screen, Reasons)
 
     play(topics, steps)
+
+
+def test_a_narrow_terminal_shows_that_the_figures_are_old() -> None:
+    """When the reading has ended, the clock goes on: the line says so where no width cuts it off."""
+    topics = fleet_of(3)
+    topics.state = "the broker is gone"
+
+    async def steps(made: TopApp, _pilot: Pilot[None]) -> None:
+        assert "OLD: reading ended" in made.screen.query_one("#summary", Static).render_line(0).text
+
+    play(topics, steps, (40, 12))

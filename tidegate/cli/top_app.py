@@ -174,14 +174,14 @@ class TopApp(App[None]):
     def _summary(self, fleet: Fleet, now: datetime, left_out: int) -> None:
         slots = sum(job.decision.current_parallelism for job in fleet if job.decision is not None)
         states = ", ".join(f"{count} {badge.word}" for badge, count in counted(fleet, now))
-        state = {"live": "", "loading": "  (reading the topics)"}.get(
-            self._feed.state, f"  OLD: reading ended with: {self._feed.state}"
+        state = {"live": "", "loading": "(reading the topics)  "}.get(
+            self._feed.state, f"OLD: reading ended with: {self._feed.state}  "
         )
         jobs = f"{len(fleet)} job" + ("" if len(fleet) == 1 else "s")
         said = f"{jobs}, {size(slots)}: {states}" if len(fleet) else "no jobs yet"
         more = f"  ({left_out} more: / finds them)" if left_out else ""
-        text = f"Tidegate {now:%H:%M:%S} UTC  {said}{more}{state}"
-        self._line.update(text)
+        # What the figures are worth comes first: the line is cut where the terminal ends.
+        self._line.update(f"{state}Tidegate {now:%H:%M:%S} UTC  {said}{more}")
 
 
 def cells_of(row: FleetRow) -> tuple[Text, ...]:
