@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -33,7 +34,7 @@ from tidegate.cli import app, doctor, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
-from tidegate.client import ClientSettings
+from tidegate.client import ClientSettings, Received
 from tidegate.engine import decide
 from tidegate.events.decision import Status
 from tidegate.events.job import ManualScale, Mode, SpecChange
@@ -408,6 +409,23 @@ def test_output_in_an_encoding_without_its_characters_is_escaped(tmp_path: Path)
     ran = captured(sys.executable, "-m", "tidegate", *step, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "\\u2192" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [("tail", "decisions"), ("tail", "decisions", "-f"), ("why", "rates", "--since", "1h")]
+)
+def test_json_lines_are_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    """JSON is in UTF-8, whatever the terminal takes: Python's escapes of letters that it lacks are not JSON's."""
+    made = decision(job(), datetime.now(UTC)).model_copy(update={"sentence": "für 4 slots 🙂"})
+    one = Received(made, 0, 0, made.decided_at, b"rates")
+    for module in ("tail", "why"):
+        monkeypatch.setattr(f"tidegate.cli.{module}.received", lambda *_args, **_more: iter((one,)))
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, encoding="iso-8859-1", errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", out)
+    app([*command, "--json", "-b", "127.0.0.1:9"], standalone_mode=False)
+    out.flush()
+    assert json.loads(written.getvalue())["sentence"] == made.sentence
 
 
 def test_days_in_the_wrong_order_are_refused(tmp_path: Path) -> None:

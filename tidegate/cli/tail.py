@@ -139,7 +139,7 @@ def tail(
     newest = newest[-count:] if count else newest
     if as_json:
         for one in newest:
-            typer.echo(value_of(one.event).decode())
+            typer.echo(value_of(one.event))
     elif newest:
         right = {"sequence", "lag", "batches", "records", "epoch", "delay", "outage", "downtime"}
         rows = [shown.row(one.event) for one in newest]
@@ -160,7 +160,7 @@ def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received
 def _follow(shown: TopicFormat, events: Iterator[Received[Any]], as_json: bool) -> None:
     if as_json:
         for one in events:
-            print(value_of(one.event).decode(), flush=True)  # flushed, so that a pipe gets each line at once
+            typer.echo(value_of(one.event))  # it flushes, so that a pipe gets each line at once
         return
     console = stdout()
     if console.is_terminal:

@@ -82,7 +82,7 @@ def why(
     if as_json:
         found = [change_fields(one) for one in _changes(settings, decision)] if change else []
         fields = json.loads(value_of(decision)) | {"changed_by": found}
-        typer.echo(json.dumps(fields) if change else value_of(decision).decode())
+        typer.echo(json.dumps(fields) if change else value_of(decision))
         return
     back = decision.decided_at - (timedelta(minutes=1) if decision.command is not None else LAST_COMMAND)
     results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=skip)]
@@ -153,7 +153,7 @@ def jobs(
         specs = [spec for spec in specs if spec.job_id in newest and newest[spec.job_id].status in status]
     if as_json:
         for spec in specs:
-            typer.echo(value_of(spec).decode())
+            typer.echo(value_of(spec))
         return
     if not specs:
         more = f"none of {len(known)} jobs fits" if known else "no jobs; add one with `tidegate apply job.yaml`"
@@ -205,7 +205,7 @@ def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: boo
         raise Problem(f"no decision on {job} since {clock(since)} UTC", "try a longer --since")
     if as_json:
         for decision in found:
-            typer.echo(value_of(decision).decode())
+            typer.echo(value_of(decision))
         return
     rows = [
         [
