@@ -405,6 +405,26 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     return specs
 
 
+def test_a_job_with_a_long_interval_is_not_fine_while_its_next_snapshot_is_awaited(
+    decided: list[JobSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feed that starts between two snapshots reads the last one of each job: it says that the job has failed."""
+    slow = job("slow").model_copy(update={"interval_seconds": 600})
+    asked: dict[str, timedelta] = {}
+
+    class Topics(Decided):
+        def __init__(self, _: object, topics: Sequence[str], *, since: datetime, number: int | None = None) -> None:
+            super().__init__(_, topics, since=since, number=number)
+            asked[topics[0]] = datetime.now(UTC) - since
+
+    monkeypatch.setattr(feed, "TopicReader", Topics)
+    decided.append(slow)
+    with closing(Feed(ClientSettings(), timedelta(hours=2), on_demand=True)) as one:
+        one.start()
+        assert wait_until(lambda: one.state == "live", 10, 0.01)
+    assert asked["tidegate.snapshots"] >= timedelta(seconds=600)
+
+
 def test_earlier_decisions_are_not_taken_twice() -> None:
     """The log of a job that changes with each decision is full sooner than its timeline, which stays in order."""
     made = [

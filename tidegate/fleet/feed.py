@@ -21,7 +21,7 @@ from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
-from tidegate.fleet.fleet import Fleet
+from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.settings import ServiceSettings
@@ -31,7 +31,7 @@ RECENT = timedelta(minutes=10)
 GIVES_WAY = 5000
 """After so many older records, new ones are read."""
 FRESH = timedelta(minutes=1)
-"""How far back to read snapshots: the fleet keeps only the newest of each job."""
+"""How far back to read snapshots, besides the longest interval: the fleet keeps only the newest of each job."""
 FIND_SECONDS = 20.0
 """How long to look for a single decision."""
 CLOCKS_DIFFER = timedelta(minutes=1)
@@ -146,7 +146,7 @@ class Feed:
             back = min(self._history, max(RECENT, longest)) if self._on_demand else self._history
             decided = stack.enter_context(closing(reader(DECISIONS, back)))
             done = stack.enter_context(closing(reader(RESULTS, self._history)))
-            measured = stack.enter_context(closing(reader(SNAPSHOTS, FRESH)))
+            measured = stack.enter_context(closing(reader(SNAPSHOTS, FRESH + longest / SILENT_INTERVALS)))
             silent: Iterator[None] | None = None
             while not self._stop.is_set():
                 message = decided.poll(0.1)
