@@ -133,6 +133,16 @@ def test_a_silent_job_is_never_shown_as_fine(topics: SimulatedTopics) -> None:
     assert "the figures below are old" not in client(topics).get("/jobs/rates").text
 
 
+def test_a_time_of_another_day_has_its_date(topics: SimulatedTopics) -> None:
+    """A job that has been silent since yesterday does not look as if it had just been decided on."""
+    of = settings()
+    app = build(of, topics, Access(of), "a key", lambda: NOW + timedelta(days=1))
+    late = TestClient(app, base_url="http://127.0.0.1:8090")
+    for page in ("/", "/jobs/rates"):
+        assert ">2026-03-01 12:59:55</time>" in late.get(page).text
+        assert "2026-03-01 12:59" not in client(topics).get(page).text
+
+
 def test_no_job_is_called_silent_while_the_topics_are_still_read(topics: SimulatedTopics) -> None:
     """In its first seconds, a console has no decision yet: nobody is sent to check the services because of that."""
     of = settings()
