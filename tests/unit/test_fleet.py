@@ -425,6 +425,22 @@ def test_a_job_with_a_long_interval_is_not_fine_while_its_next_snapshot_is_await
     assert asked["tidegate.snapshots"] >= timedelta(seconds=600)
 
 
+def test_a_broker_that_is_away_while_old_decisions_are_read_does_not_end_the_feed(
+    decided: list[JobSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs that have a decision are still followed; a page that stands still would have to be restarted."""
+
+    def away(_reader: Decided, silence_seconds: float = 60.0) -> Iterator[FakeMessage]:
+        raise TimeoutError(f"nothing came for {silence_seconds:g} s before the end")
+
+    monkeypatch.setattr(Decided, "read_to_end", away)
+    with closing(Feed(ClientSettings(), timedelta(hours=2), on_demand=True)) as one:
+        one.start()
+        assert decided
+        assert wait_until(lambda: one.state != "loading", 10, 0.01)
+        assert not wait_until(lambda: one.state != "live", 0.5, 0.01), one.state
+
+
 def test_earlier_decisions_are_not_taken_twice() -> None:
     """The log of a job that changes with each decision is full sooner than its timeline, which stays in order."""
     made = [

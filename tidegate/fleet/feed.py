@@ -168,7 +168,8 @@ class Feed:
         if not jobs or since >= until:
             return
         topic = DECISIONS.named(self._settings.topic_prefix)
-        with closing(TopicReader(self._settings, [topic], since=since)) as reader:
+        # While a broker is away, these jobs stay without a decision, but the reading of all others must not end.
+        with closing(TopicReader(self._settings, [topic], since=since)) as reader, suppress(TimeoutError):
             for count, message in enumerate(reader.read_to_end()):
                 if job_named_by(headers_of(message)) in jobs:
                     self._take({topic: Decision}, message)
