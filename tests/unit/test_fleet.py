@@ -100,6 +100,14 @@ def test_joined_points_have_the_mean_rate_and_unknown_is_not_zero() -> None:
     assert all(math.isnan(p.delay_seconds) for p in points)
 
 
+def test_a_timeline_does_not_go_back() -> None:
+    """A decider on another machine, whose clock is behind, takes over: charts need times in order."""
+    timeline = JobTimeline()
+    for at in (10.0, 20.0, 15.0, 25.0):
+        timeline.add(point(at))
+    assert [each.at for each in timeline] == [10.0, 20.0, 20.0, 25.0]
+
+
 def test_a_fleet_follows_the_events_of_its_jobs() -> None:
     """A history of decisions and results gives the newest decision, the cluster's state, and a log in order."""
     fleet, steps = Fleet(), history()

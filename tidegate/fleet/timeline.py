@@ -93,8 +93,10 @@ class JobTimeline:
         return times[0] if times else None
 
     def add(self, point: TimelinePoint) -> None:
-        """Append a point, which must be newer than all others."""
+        """Append a point that was made after all others; its clock may be another machine's, and behind."""
         times = self._columns[0]
+        if times and point.at < times[-1]:
+            point = point._replace(at=times[-1])
         if len(times) > 1 and point.at - times[-2] < self._width:
             for column, join, value in zip(self._columns, JOINED, point, strict=True):
                 column[-1] = join(column[-1], value, self._in_last)
