@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from io import StringIO
 
 import pytest
@@ -11,8 +10,6 @@ from rich.console import Console
 from tidegate.lab.jobs import PARTITIONS, batch_bound, lab_peak, sizes_of
 from tidegate.lab.scenarios import (
     AIMS,
-    WORD_COUNT_SIZES,
-    ScenarioCase,
     ScenarioOutcome,
     grid,
     noisy_sine,
@@ -22,9 +19,8 @@ from tidegate.lab.scenarios import (
     worst_sawtooth,
 )
 from tidegate.lab.score import score
-from tidegate.lab.simulate import JobRecording, play, simulate
-from tidegate.lab.trials import SAWTOOTH_PERIODS, ScenarioFigures, settings, trials_table
-from tidegate.lab.tunings import Tuning, with_constants
+from tidegate.lab.simulate import play, simulate
+from tidegate.lab.trials import figures, settings, trials_table
 from tidegate.twin.schedule import demand
 
 
@@ -99,45 +95,25 @@ def test_an_outcome_tells_growth_past_the_right_size() -> None:
     assert not ScenarioOutcome(1, (9, 10), 10).over
 
 
-@pytest.fixture
-def aims() -> Iterator[Tuning]:
-    """DS2's aim for `tide`."""
-    with with_constants(AIMS["tide"].constants):
-        yield AIMS["tide"]
-
-
-def _with(aims: Tuning, case: ScenarioCase) -> dict[str, JobRecording]:
-    return simulate(case.scenario.with_policy("tide", aims.options, aims.guards))
-
-
 @pytest.mark.timeout(180)
-def test_tide_is_right_on_the_grid_of_starts(aims: Tuning) -> None:
-    """With DS2's aim, each of 36 starts on sub-linear jobs ends at the right size, in few decisions, never over."""
-    found = [outcome(case, job, _with(aims, case)[job]) for case in grid() for job in case.right]
-    figures = ScenarioFigures("tide", {}, tuple(found), 0, {})
-    assert figures.settled == len(found) == 36
-    assert not any(each.over for each in found)
-    assert max(each.decisions for each in found) <= 3
-    assert sum(each.decisions for each in found) / len(found) <= 1.6
+def test_tide_is_right_in_every_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With DS2's aim, each of 36 starts on sub-linear jobs ends at the right size, in few decisions, never over.
 
-
-def test_tide_is_right_in_the_word_count_and_follows_a_sine(aims: Tuning) -> None:
-    """With DS2's aim, and in few restarts: it keeps no headroom then."""
-    case = word_count()
-    recordings = _with(aims, case)
-    _counts_words({job: outcome(case, job, recordings[job]) for job in case.right})
-    (recording,) = _with(aims, noisy_sine()).values()
-    assert 1 <= restarts(recording) <= 22
-
-
-def test_the_table_tells_how_many_starts_settled() -> None:
-    """One row per setting: of two starts, one ended at its right size."""
-    found = (ScenarioOutcome(8, (10,), 10), ScenarioOutcome(8, (12,), 10))
-    words = {job: ScenarioOutcome(1, (right,), right) for job, right in WORD_COUNT_SIZES.items()}
+    So does the word count, and a noisy sine is followed in few restarts.
+    """
+    monkeypatch.setattr("tidegate.lab.trials.SAWTOOTH_PERIODS", (600.0,))  # one period shows that the table has it
+    (setting,) = (each for each in settings(["tide"]) if each.tuning == AIMS["tide"])
+    found = figures(setting)
+    assert found.settled == len(found.grid) == 36
+    assert not any(each.over for each in found.grid)
+    assert max(each.decisions for each in found.grid) <= 3
+    assert sum(each.decisions for each in found.grid) / len(found.grid) <= 1.6
+    _counts_words(found.word_count)
+    assert 1 <= found.sine_restarts <= 22, "with these aims it keeps no headroom"
     console = Console(width=200, file=StringIO())
-    console.print(trials_table([ScenarioFigures("mine", words, found, 12, dict.fromkeys(SAWTOOTH_PERIODS, 3))]))
-    (row,) = [line for line in console.file.getvalue().splitlines() if "mine" in line]  # type: ignore[attr-defined]
-    assert "1 of 2" in row
+    console.print(trials_table([found]))
+    row = next(line for line in console.file.getvalue().splitlines() if "tide (DS2's aims)" in line)  # type: ignore[attr-defined]
+    assert "36 of 36" in row
 
 
 def test_each_policy_is_shown_plain_tuned_and_with_the_aims_it_has() -> None:
