@@ -213,8 +213,7 @@ class Control:
 
     def runs(self) -> list[Token]:
         """Return every run whose driver has arrived, oldest first."""
-        found = [_RUNNING.fullmatch(name) for name in self._store.names()]
-        return sorted(Token(int(match[1]), int(match[2])) for match in found if match)
+        return sorted(token for _, token in self._named(_RUNNING))
 
     def tidy(self, keep: int = 20, *, alive: Collection[Token] = ()) -> None:
         """Remove the files of all but the newest `keep` runs and those that are `alive`; the newest may be, too.
@@ -222,10 +221,13 @@ class Control:
         A ConfigMap holds 1 MiB; a run leaves less than 10 kB.
         """
         oldest = next(iter(self.runs()[-keep:]), Token(0))
-        named = [(name, match) for name in self._store.names() if (match := _OF_RUN.fullmatch(name))]
         # a token may also be that of an order to pause, under which nobody ran
-        tokens = [(name, Token(int(match[1]), int(match[2]))) for name, match in named]
-        self._store.remove([name for name, token in tokens if token < oldest and token not in alive])
+        self._store.remove([name for name, token in self._named(_OF_RUN) if token < oldest and token not in alive])
+
+    def _named(self, pattern: re.Pattern[str]) -> list[tuple[str, Token]]:
+        """Return the files whose names fit, with the tokens in them."""
+        found = [(name, pattern.fullmatch(name)) for name in self._store.names()]
+        return [(name, Token(int(match[1]), int(match[2]))) for name, match in found if match]
 
     def running(self, token: Token) -> dict[str, Any] | None:
         """Return what a run wrote about itself, or None if its driver has not arrived."""
