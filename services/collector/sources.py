@@ -93,18 +93,23 @@ class LogSource(Protocol):
         """Follow all wanted jobs; return the readings of those with an interval."""
 
 
+@dataclass(slots=True)
 class _Directory:
-    """One directory of event logs, opened when it is first read."""
+    """One directory of event logs, opened when it is first read, and what is known of it. Times are monotonic."""
 
-    def __init__(self, open_logs: Callable[[], LogSource]) -> None:
-        self._open = open_logs
-        self._logs: LogSource | None = None
+    open_logs: Callable[[], LogSource]
+    logs: LogSource | None = None
+    asked_at: float = -inf
+    took: float = 0.0
+    """How many seconds the last look at it took."""
+    checkpoints: dict[str, tuple[float, PartitionOffsets]] = field(default_factory=dict)
+    """Of its jobs, by location: when each was read, and what it said."""
 
     def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
         """Follow the wanted jobs."""
-        if self._logs is None:
-            self._logs = self._open()
-        return self._logs.read(wanted)
+        if self.logs is None:
+            self.logs = self.open_logs()
+        return self.logs.read(wanted)
 
 
 @dataclass(kw_only=True)
@@ -125,12 +130,6 @@ class Sources:
         self._log_workers = WorkerThreads("logs")
         self._checkpoint_workers = WorkerThreads("checkpoints")
         self._directories: dict[str, _Directory] = {}
-        self._logs_asked_at: dict[str, float] = {}
-        """By directory, by the monotonic clock."""
-        self._logs_took: dict[str, float] = {}
-        """How many seconds the last look at a directory took."""
-        self._checkpoints: dict[str, dict[str, tuple[float, PartitionOffsets]]] = {}
-        """By directory of the logs and location: when it was read, by the monotonic clock, and what it said."""
         self._silent: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
 
@@ -170,11 +169,11 @@ class Sources:
 
     async def logs(self, where: str, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading] | None:
         """Follow the logs of all wanted jobs in one directory; return the readings of those with an interval."""
-        began = self._logs_asked_at[where] = self.clock.monotonic()
-        directory = self._directories.setdefault(where, _Directory(lambda: self.open_logs(self.files.log_place(where))))
+        directory = self._directory(where)
+        began = directory.asked_at = self.clock.monotonic()
         call = self._log_workers.call(where, self.settings.log_timeout_seconds, directory.read, wanted)
         readings = await self.bounded("logs", where, call)
-        self._logs_took[where] = self.clock.monotonic() - began
+        directory.took = self.clock.monotonic() - began
         return readings
 
     def are_due(self, where: str, seconds_left: float) -> bool:
@@ -183,23 +182,30 @@ class Sources:
         Those on this machine always, unless that would take until then: the round would wait for it. Elsewhere a look
         costs as many requests, however little is new.
         """
-        if self._logs_took.get(where, 0.0) >= seconds_left:
+        directory = self._directory(where)
+        if directory.took >= seconds_left:
             return False
         is_near = urlsplit(where).scheme in ("", "file")
-        return is_near or self.clock.monotonic() - self._logs_asked_at.get(where, -inf) >= FAR_SECONDS
+        return is_near or self.clock.monotonic() - directory.asked_at >= FAR_SECONDS
 
     async def checkpoints(self, where: str, topics: Mapping[str, Collection[str]]) -> Mapping[str, PartitionOffsets]:
         """Return the committed offsets by checkpoints, by location, for jobs with their logs in one directory.
 
         Those that cannot be read in time are read on, so that the next round has their answer.
         """
-        known, seconds = self._checkpoints.setdefault(where, {}), self.settings.log_timeout_seconds
+        known, seconds = self._directory(where).checkpoints, self.settings.log_timeout_seconds
         call = self._checkpoint_workers.call(where, seconds, self._read_checkpoints, topics, known)
         await self.bounded("checkpoints", where, call)
         since = self.clock.monotonic() - CHECKPOINT_SECONDS
         for location in [location for location, (at, _) in list(known.items()) if at < since]:
             known.pop(location, None)
         return {location: found[1] for location in topics if (found := known.get(location)) is not None}
+
+    def _directory(self, where: str) -> _Directory:
+        def opened() -> LogSource:
+            return self.open_logs(self.files.log_place(where))
+
+        return self._directories.setdefault(where, _Directory(opened))
 
     def _read_checkpoints(
         self, topics: Mapping[str, Collection[str]], known: dict[str, tuple[float, PartitionOffsets]]
@@ -241,9 +247,6 @@ class Sources:
             self.metrics.source_at.remove(kind, place)
         for where in self._directories.keys() - set(places):
             del self._directories[where]
-            self._logs_asked_at.pop(where, None)
-            self._logs_took.pop(where, None)
-            self._checkpoints.pop(where, None)
         self.clusters.keep(places)
         self._kafka_workers.keep(places)
         self._log_workers.keep(places)
