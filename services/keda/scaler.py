@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from tidegate.fleet.explain import size_is_known
-from tidegate.fleet.fleet import Fleet, Trouble
+from tidegate.fleet.fleet import Fleet
 
 METRIC = "tidegate-slots"
 TARGET = 1
@@ -38,7 +38,7 @@ def recommended(fleet: Fleet, job_id: str, now: datetime) -> int:
         raise NoAnswer(f"there is no job {job_id!r}: name it in the trigger's metadata as {JOB!r}, and apply its spec")
     if job.decision is None:
         raise NoAnswer(f"there is no decision on {job_id!r} yet: collector and decider must run")
-    if job.trouble(now) is Trouble.SILENT:
+    if job.is_silent(now):
         at = job.decision.decided_at
         raise NoAnswer(f"the newest decision on {job_id!r} is of {at:%Y-%m-%d %H:%M:%S} UTC: look at the decider")
     if not size_is_known(job.decision):

@@ -127,6 +127,18 @@ def test_an_old_decision_is_no_answer(keda: Keda, jobs: FakeJobs) -> None:
         keda.slots(name="rates")
 
 
+def test_an_old_decision_on_a_failed_job_is_no_answer_either(keda: Keda, jobs: FakeJobs) -> None:
+    """The collector still says that the job has failed; but nobody decides any more, so no size holds."""
+    decide(jobs, 5, datetime.now(UTC) - timedelta(minutes=10))
+    found = jobs.fleet.get("rates")
+    assert found is not None
+    found.state = ClusterState.FAILED
+    with pytest.raises(grpc.RpcError, match="the newest decision on 'rates' is of"):
+        keda.slots(name="rates")
+    decide(jobs, 6)
+    assert keda.slots(name="rates") == 6
+
+
 @pytest.mark.parametrize("state", [ClusterState.UNKNOWN, ClusterState.RUNNING])
 def test_a_size_that_nobody_has_told_is_no_answer(state: ClusterState, keda: Keda, jobs: FakeJobs) -> None:
     """While the cluster does not say how large the job is, the decision has size 0: KEDA must not go to no replica."""

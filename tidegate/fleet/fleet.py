@@ -102,9 +102,11 @@ class FleetJob:
         """Return why the job's status alone does not tell the truth."""
         if self.state is ClusterState.FAILED:
             return Trouble.FAILED
-        if self.decision is None or now - self.decision.decided_at > self.silent_after:
-            return Trouble.SILENT
-        return None
+        return Trouble.SILENT if self.is_silent(now) else None
+
+    def is_silent(self, now: datetime) -> bool:
+        """Return whether there is no decision that still holds."""
+        return self.decision is None or now - self.decision.decided_at > self.silent_after
 
     @property
     def silent_after(self) -> timedelta:
