@@ -68,16 +68,18 @@ def test_a_job_at_zero_says_why_it_has_no_slot_and_what_ends_that() -> None:
     assert "Start with 1 slot: 40 records wait after 5 min without a slot, which calls for a size of 1." in text
 
 
-def test_a_running_job_of_unknown_size_is_not_called_stopped() -> None:
+@pytest.mark.parametrize("state", [ClusterState.STARTING, ClusterState.RUNNING])
+def test_a_running_job_of_unknown_size_is_not_called_stopped(state: ClusterState) -> None:
     """Its cluster has never said how many slots it has, so 0 means that nobody knows."""
-    shot = snapshot(0, arrived=1_000, committed=1_000).model_copy(
+    shot = snapshot(0, arrived=1_000, committed=1_000, state=state).model_copy(
         update={"slots_granted": None, "missing": (Part.CAPACITY,)}
     )
     _, decision = step(JobState.new(), shot, job(), observed(shot))
     text = "\n".join(explain(decision))
     assert "the size is not known" in text
     assert "not running" not in text
-    assert "check the collector's log for the source that does not answer" in text
+    remedy = "check the collector's log for the source that does not answer"
+    assert (remedy in text) == (state is ClusterState.RUNNING)
     assert row_of(FleetJob(job(), decision), shot.observed_at).slots == "unknown"
     assert slots_now(decision) == "unknown"
 

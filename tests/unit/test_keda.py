@@ -139,7 +139,7 @@ def test_an_old_decision_on_a_failed_job_is_no_answer_either(keda: Keda, jobs: F
     assert keda.slots(name="rates") == 6
 
 
-@pytest.mark.parametrize("state", [ClusterState.UNKNOWN, ClusterState.RUNNING])
+@pytest.mark.parametrize("state", [ClusterState.UNKNOWN, ClusterState.STARTING, ClusterState.RUNNING])
 def test_a_size_that_nobody_has_told_is_no_answer(state: ClusterState, keda: Keda, jobs: FakeJobs) -> None:
     """While the cluster does not say how large the job is, the decision has size 0: KEDA must not go to no replica."""
     spec, seen = job("rates", mode=Mode.ADVISE), snapshot(1, state=state, slots=None, free=None)

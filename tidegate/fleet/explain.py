@@ -48,7 +48,7 @@ def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[st
 
 def size_is_known(decision: Decision) -> bool:
     """Whether a decision knows the size of the job; 0 may also mean that the cluster has never said."""
-    unknown = decision.trail and decision.trail[0].code in {"SIZE_UNKNOWN", "JOB_STATE_UNKNOWN"}
+    unknown = decision.trail and decision.trail[0].code in {"SIZE_UNKNOWN", "JOB_STATE_UNKNOWN", "JOB_STARTING"}
     return decision.current_parallelism > 0 or not unknown
 
 
