@@ -84,6 +84,14 @@ def test_kafka_listens_where_it_is_told_to(tmp_path: Path) -> None:
     assert "advertised.listeners=PLAINTEXT://10.0.0.1:1,PROXIED://127.0.0.1:4" in settings
 
 
+def test_kafka_keeps_its_data_below_any_folder(tmp_path: Path) -> None:
+    """Java reads its settings as Latin-1: in UTF-8, the data would be elsewhere, and not be found again."""
+    folder = tmp_path / "Zürich \\ 東京"
+    folder.mkdir()
+    settings = Kafka(folder).write_settings(sample(folder)).read_text("ascii")
+    assert rf"log.dirs={tmp_path}/Z\u00fcrich \\ \u6771\u4eac/kafka/data" in settings.splitlines()
+
+
 def test_no_stack_is_said_plainly(tmp_path: Path) -> None:
     """The error of a missing stack names the folder."""
     with pytest.raises(StackError, match=f"no stack in {tmp_path}"):

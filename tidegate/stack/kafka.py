@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import uuid
 from pathlib import Path
@@ -72,7 +73,8 @@ class Kafka(Component):
                 proxied=ports.kafka_proxied,
                 proxy=ports.kafka_proxy,
                 controller=ports.kafka_controller,
-                data=folder / "data",
+                # Java reads the file as Latin-1, and knows JSON's escapes.
+                data=json.dumps(str(folder / "data"))[1:-1],
             ),
             encoding="utf-8",
         )
