@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,20 @@ def test_jars_that_were_installed_again_need_another_archive(submit: Path, tmp_p
         os.utime(jar, (seconds, seconds))
         class_data.ensure_class_data(java, told.append)
         assert len(told) == made
+
+
+def test_it_is_made_without_the_settings_of_the_users_own_spark_and_java(
+    submit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Jupyter would be started instead of the program, and a JVM with two garbage collectors does not start."""
+    foreign = {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC", "PYSPARK_DRIVER_PYTHON": "jupyter", "HADOOP_CONF_DIR": "/etc"}
+    for name, value in foreign.items():
+        monkeypatch.setenv(name, value)
+    submit.write_text(submit.read_text().replace("\n", f"\nenv > {tmp_path}/environment\n", 1))
+    class_data.ensure_class_data(Java(tmp_path, "17"), print)
+    lines = (tmp_path / "environment").read_text().splitlines()
+    assert f"PYSPARK_PYTHON={sys.executable}" in lines
+    assert not foreign.keys() & {line.partition("=")[0] for line in lines}
 
 
 def test_a_program_that_fails_is_told(submit: Path, tmp_path: Path) -> None:

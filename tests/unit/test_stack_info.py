@@ -92,6 +92,22 @@ def test_kafka_keeps_its_data_below_any_folder(tmp_path: Path) -> None:
     assert rf"log.dirs={tmp_path}/Z\u00fcrich \\ \u6771\u4eac/kafka/data" in settings.splitlines()
 
 
+def test_kafkas_storage_is_formatted_without_the_users_settings_of_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own would contradict them. In the locale C, Java opens no file whose path has letters beyond ASCII."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
+    monkeypatch.setenv("LC_ALL", "C")
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\n")
+    java.chmod(0o755)
+    Kafka(tmp_path).prepare(sample(tmp_path).model_copy(update={"java_home": tmp_path / "java"}))
+    lines = (tmp_path / "environment").read_text().splitlines()
+    assert "LC_ALL=C.UTF-8" in lines
+    assert not [line for line in lines if line.startswith("JAVA_TOOL_OPTIONS")]
+
+
 def test_no_stack_is_said_plainly(tmp_path: Path) -> None:
     """The error of a missing stack names the folder."""
     with pytest.raises(StackError, match=f"no stack in {tmp_path}"):

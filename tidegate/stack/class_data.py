@@ -12,12 +12,14 @@ import hashlib
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from tidegate.stack.errors import StackError
 from tidegate.stack.jars import cache_root, spark_home
 from tidegate.stack.java import Java
+from tidegate.stack.processes import inherited_by_java
 
 TRAINING = Path(__file__).with_name("training.py")
 TRAINING_SECONDS = 300.0
@@ -105,8 +107,8 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
 
 def _submit(java: Java, option: str, argument: str | Path, share: str = "auto") -> subprocess.CompletedProcess[str]:
     """Run `spark-submit` in a JVM with an option, as the stack's JVMs are run."""
-    environment = os.environ | {
-        "JAVA_HOME": str(java.home),
+    environment = inherited_by_java(java.home) | {
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(spark_home()),
         "SPARK_CONF_DIR": str(class_data().parent / "none"),
         "SPARK_LOCAL_IP": "127.0.0.1",

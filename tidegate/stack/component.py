@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
@@ -15,12 +14,10 @@ from tidegate import interrupts
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo, locked
 from tidegate.stack.ports import free_ports, is_free
-from tidegate.stack.processes import ProcessRecord, end_all, spawn
+from tidegate.stack.processes import ProcessRecord, end_all, inherited_by_java, spawn
 
 START_SECONDS = 60.0
 State = Literal["not started", "running", "unhealthy", "paused", "dead"]
-# Settings of the user's own Spark, Kafka or Java must not leak into the embedded ones.
-_FOREIGN = ("SPARK_", "PYSPARK_", "KAFKA_", "HADOOP_", "JAVA_", "JDK_JAVA_", "_JAVA_", "TIDEGATE_")
 
 
 class Component(ABC):
@@ -85,8 +82,7 @@ class Component(ABC):
         if process is None:
             info = self._with_free_ports()
         self.prepare(info)
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
-        env = {**inherited, "JAVA_HOME": str(info.java_home), **self.environment(info)}
+        env = {**inherited_by_java(info.java_home), **self.environment(info)}
         with locked(self.work_dir, "stack.lock", wait_seconds=10):
             record = spawn(self.command(info), env, self.work_dir / "logs", self.log, info.stack_id)
             info = self.info  # other components may have been recorded meanwhile

@@ -16,6 +16,7 @@ from tidegate.stack.component import Component, port_open
 from tidegate.stack.errors import StackError
 from tidegate.stack.info import StackInfo
 from tidegate.stack.jars import class_path
+from tidegate.stack.processes import inherited_by_java
 
 # The second listener advertises a proxy's port, so clients that connect through the proxy stay behind it. A killed
 # broker can return only after its old session has expired, which takes 9 s by default.
@@ -111,7 +112,13 @@ class Kafka(Component):
         command = [*self._java(info), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings]
         try:
             done = subprocess.run(
-                command, check=False, capture_output=True, text=True, timeout=60, start_new_session=True
+                command,
+                env=inherited_by_java(info.java_home),
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                start_new_session=True,
             )
         except subprocess.TimeoutExpired as error:
             raise StackError("formatting Kafka's storage took more than 60 s") from error

@@ -18,6 +18,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 MARK = "TIDEGATE_STACK_ID"
+# Settings of the user's own Spark, Kafka or Java must not leak into the embedded ones.
+_FOREIGN = ("SPARK_", "PYSPARK_", "KAFKA_", "HADOOP_", "JAVA_", "JDK_JAVA_", "_JAVA_", "TIDEGATE_")
 # Our own children stay zombies until we wait for them, so we keep their handles.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -53,6 +55,15 @@ def inherited() -> dict[str, str]:
     """Return the environment without settings of Tidegate and Spark: a process that is started is given its own."""
     foreign = ("TIDEGATE_", "SPARK_", "PYSPARK_")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
+def inherited_by_java(java_home: Path) -> dict[str, str]:
+    """Return the environment of a JVM of the stack: without settings of the user's own Spark, Kafka and Java.
+
+    In the locale C, Java opens no file whose path has letters beyond ASCII.
+    """
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    return ours | {"JAVA_HOME": str(java_home), "LC_ALL": "C.UTF-8"}
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, stack_id: str) -> ProcessRecord:
