@@ -253,6 +253,23 @@ def test_a_bad_job_is_refused_at_the_edge(bad: str) -> None:
     assert len(refused.value.detail) < 600
 
 
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("job.full", "version"),
+        ("decision.full", "spec_version"),
+        ("command.full", "spec_version"),
+        ("result.full", "attempt"),
+    ],
+)
+def test_a_number_beyond_64_bits_is_refused(name: str, field: str) -> None:
+    """A version or attempt fits a 64-bit integer: with a larger one, Spark would end the audit of all records."""
+    wire = json.loads(encode(EVENTS[name]).value)
+    assert decode(type(EVENTS[name]), json.dumps(wire | {field: 2**63 - 1}).encode())
+    with pytest.raises(Unreadable, match=f"{field}: must be at most"):
+        decode(type(EVENTS[name]), json.dumps(wire | {field: 2**63}).encode())
+
+
 @pytest.mark.parametrize("parts", [("a", 1), ("decision", "rates", "é\n", 2), ()])
 def test_an_id_is_the_name_based_uuid_of_its_parts(parts: tuple[object, ...]) -> None:
     """Ids are RFC 9562 name-based UUIDs, version 5, of the parts joined by the unit separator."""

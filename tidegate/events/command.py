@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
-
-from pydantic import Field
 
 from tidegate.events.way import Way
-from tidegate.events.wire import Count, Identifier, Instant, Seconds, Wire
+from tidegate.events.wire import Count, Identifier, Instant, Positive, Seconds, Wire
 
 
 class CommandKind(StrEnum):
@@ -27,7 +24,7 @@ class ScalingCommand(Wire):
     job_id: Identifier
     pipeline_id: Identifier
     snapshot_id: str
-    spec_version: Annotated[int, Field(ge=1)]
+    spec_version: Positive
     kind: CommandKind
     from_parallelism: Count
     """The size the decision saw; 0 when the job was not running."""

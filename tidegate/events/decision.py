@@ -11,13 +11,13 @@ from enum import StrEnum
 from math import isfinite
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.way import Way
-from tidegate.events.wire import Count, Identifier, Instant, Wire, identity, value
+from tidegate.events.wire import Count, Identifier, Instant, Positive, Wire, identity, value
 
 Figure = str | bool | int | float | None
 
@@ -254,7 +254,7 @@ class Decision(Wire):
     """That of the snapshot: the second in which its interval ended."""
     decided_at: Instant
     engine_version: str
-    spec_version: Annotated[int, Field(ge=1)]
+    spec_version: Positive
     policy: str
     """The policy of the spec."""
     status: Status

@@ -15,6 +15,7 @@ from tidegate.events.wire import (
     Identifier,
     Instant,
     Parallelism,
+    Positive,
     Scalar,
     TopicName,
     Wire,
@@ -321,7 +322,7 @@ class PriorWay(Wire):
     way: Way
     outage_seconds: Annotated[float, Field(ge=0)]
     delay_seconds: Annotated[float, Field(ge=0)]
-    changes: Annotated[int, Field(ge=1)]
+    changes: Positive
     """How many changes that is the median of."""
 
 
@@ -403,7 +404,7 @@ class JobSpec(Wire):
     pipeline_id: Identifier = Field(default_factory=lambda fields: fields["job_id"])
     """Jobs that feed each other share it, and are planned as one. When absent, the job's name. It is the Kafka key of
     the job's events."""
-    version: Annotated[int, Field(ge=1)] = 1
+    version: Positive = 1
     """Set by `tidegate apply`."""
     pool_id: Identifier = "default"
     """The cluster's pool of slots: the same for all jobs of a cluster, another one for each cluster."""

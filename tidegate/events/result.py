@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
 from pydantic import Field
 
 from tidegate.events.command import CommandKind
 from tidegate.events.way import Way
-from tidegate.events.wire import Count, Identifier, Instant, Scalar, Seconds, Wire, identity
+from tidegate.events.wire import Count, Identifier, Instant, Positive, Scalar, Seconds, Wire, identity
 
 
 class Phase(StrEnum):
@@ -131,7 +131,7 @@ class ActionResult(Wire):
     pipeline_id: Identifier
     kind: CommandKind
     phase: Phase
-    attempt: Annotated[int, Field(ge=1)] = 1
+    attempt: Positive = 1
     """1 for the ordered size, 2 for the rollback to the last good one, 3 if the ordered one proved itself meanwhile."""
     epoch: Count
     at: Instant
