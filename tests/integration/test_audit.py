@@ -230,6 +230,16 @@ def test_a_decision_that_is_made_again_may_order_nothing(session: Any, tmp_path:
     assert [(outcome.status, outcome.found) for outcome in result.outcomes] == [(CheckStatus.PASSED, 0)]
 
 
+def test_snapshots_that_retention_has_removed_are_not_missed(session: Any, tmp_path: Path) -> None:
+    """Snapshots are kept for 14 days and decisions for 30: an old job may have only these, next to a new one."""
+    old, new = audited_job("old", 0), audited_job("new", 1)
+    old.records["snapshots"].clear()
+    recording, _ = write_audited(tmp_path, [old, new])
+    result = audit(session, of_recording(session, recording), checks=only("decisions-have-snapshots"))
+    (outcome,) = result.outcomes
+    assert (outcome.status, outcome.found, outcome.unproved) == (CheckStatus.NOT_PROVABLE, 0, 43)
+
+
 def test_an_audit_of_topics_that_grow_sees_them_at_one_instant(
     session: Any, kafka: str, settings: ClientSettings
 ) -> None:
