@@ -240,6 +240,17 @@ def test_snapshots_that_retention_has_removed_are_not_missed(session: Any, tmp_p
     assert (outcome.status, outcome.found, outcome.unproved) == (CheckStatus.NOT_PROVABLE, 0, 43)
 
 
+def test_a_shorter_interval_is_no_missing_snapshot(session: Any, tmp_path: Path) -> None:
+    """When a spec shortens the interval, the snapshot before was the last one for as long as the old interval."""
+    job = audited_job("orders", 0)
+    job.edit("snapshots", 29, interval_seconds=30)
+    del job.records["snapshots"][30:32]
+    job.renumber("snapshots")
+    recording, _ = write_audited(tmp_path, [job])
+    result = audit(session, of_recording(session, recording), checks=only("snapshots-miss-no-interval"))
+    assert [(outcome.status, outcome.found) for outcome in result.outcomes] == [(CheckStatus.PASSED, 0)]
+
+
 def test_an_audit_of_topics_that_grow_sees_them_at_one_instant(
     session: Any, kafka: str, settings: ClientSettings
 ) -> None:
