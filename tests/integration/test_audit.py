@@ -16,6 +16,7 @@ from tests.support.audited import END, AuditedJob, audited_job, forged_restart, 
 from tidegate.cli import app
 from tidegate.cli.audit import ends_now
 from tidegate.client import ClientSettings
+from tidegate.events.job import SpecChange
 from tidegate.events.topics import TOPICS
 from tidegate.replay.audit import run as program
 from tidegate.replay.audit.checks import AuditCheck, all_checks
@@ -238,6 +239,33 @@ def test_snapshots_that_retention_has_removed_are_not_missed(session: Any, tmp_p
     result = audit(session, of_recording(session, recording), checks=only("decisions-have-snapshots"))
     (outcome,) = result.outcomes
     assert (outcome.status, outcome.found, outcome.unproved) == (CheckStatus.NOT_PROVABLE, 0, 43)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_job_that_was_removed_may_begin_again(session: Any, tmp_path: Path, compacted: bool) -> None:
+    """Its specs count from 1 again: a command is held against the version that was in force when it was ordered."""
+    job = audited_job("orders", 0)
+    first, second, _ = specs("orders")
+    narrow = first.scaling.model_copy(update={"max_parallelism": 2})
+    began = len(job.records["jobs"])
+    for number, spec in enumerate((first, second), 1):
+        at = END + timedelta(minutes=number)
+        change = SpecChange(by="anna", reason="again, but smaller", at=at)
+        job.add(spec.model_copy(update={"scaling": narrow, "change": change}), at)
+    held = job.records["jobs"]
+    held.insert(began, replace(held[began], timestamp_ms=held[began].timestamp_ms - 1000, value=None, headers=()))
+    job.renumber("jobs")
+    if compacted:
+        del held[:began]
+    recording, _ = write_audited(tmp_path, [job])
+    result = audit(
+        session,
+        of_recording(session, recording),
+        checks=only("changes-", "commands-stay", "commands-use", "spec", "manual"),
+    )
+    assert {outcome.check.name: outcome.found for outcome in result.outcomes if outcome.found} == {}
+    assert {command.who for history in result.jobs for command in history.commands} == {"Tidegate, policy flip271"}
+    assert [len(history.commands) for history in result.jobs] == [len(job.records["commands"])]
 
 
 def test_a_shorter_interval_is_no_missing_snapshot(session: Any, tmp_path: Path) -> None:

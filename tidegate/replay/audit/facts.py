@@ -3,7 +3,7 @@
 | table | rows | made by |
 | --- | --- | --- |
 | `unreadable` | the records that are no event of their topic, and why | `events.envelope.decode` |
-| `specs`, `spec_versions` | every spec on `jobs` and in a keyframe; one of each version | spec and guards |
+| `specs`, `spec_versions` | every spec on `jobs` and in a keyframe; the versions, and their times | spec and guards |
 | `recomputed` | what became of the decisions made again | `replay.verify` |
 | `cuts` | what became of the snapshots cut again | `replay.cut` |
 | `batches` | the micro-batches in the event logs | `sparklog` |
@@ -91,9 +91,22 @@ def create_specs(spark: SparkSession, job: str | None) -> None:
     if job is not None:
         written = written.where(written.key == job)
     create_table("specs", spark.createDataFrame(written.rdd.mapPartitions(_spec_rows), SPECS))
+    # A job that was removed and added again begins with version 1: a version may have several texts, each for a time.
     versions = spark.sql(
-        "SELECT * EXCEPT (number) FROM (SELECT *, row_number() OVER (PARTITION BY job_id, version"
-        " ORDER BY topic = 'jobs' DESC, offset DESC) AS number FROM specs WHERE NOT removed) WHERE number = 1"
+        """
+        SELECT * EXCEPT (before, written_at), CASE WHEN before IS NULL THEN timestamp_seconds(0) ELSE at END AS since,
+          coalesce(lead(at) OVER ordered, timestamp_seconds(253370764800)) AS until
+        FROM (
+          SELECT *, lag(text) OVER ordered AS before FROM (
+            SELECT *, min(CASE WHEN topic = 'jobs' THEN at END) OVER (PARTITION BY job_id, version) AS written_at
+            FROM specs WHERE NOT removed
+          )
+          WHERE topic = 'jobs' OR written_at IS NULL OR at < written_at
+          WINDOW ordered AS (PARTITION BY job_id, version ORDER BY at, offset)
+        )
+        WHERE before IS NULL OR before <> text
+        WINDOW ordered AS (PARTITION BY job_id, version ORDER BY at, offset)
+        """
     )
     create_table("spec_versions", versions)
 

@@ -103,14 +103,15 @@ LEFT JOIN (
   FROM results GROUP BY command_id
 ) AS done ON done.command_id = command.command_id
 LEFT JOIN spec_versions AS spec ON spec.job_id = command.job_id AND spec.version = command.spec_version
+  AND issued_at >= spec.since AND issued_at < spec.until
 WHERE command.number <= {each} ORDER BY command.job_id, issued_at
 """
 ASKED = """
 SELECT job_id, unix_micros(at), version, coalesce(changed_by, 'not named'), coalesce(changed_reason, ''), control,
   concat(topic, ' ', partition, '/', offset)
-FROM (SELECT *, row_number() OVER (PARTITION BY job_id ORDER BY version DESC) AS number FROM spec_versions
+FROM (SELECT *, row_number() OVER (PARTITION BY job_id ORDER BY at DESC, version DESC) AS number FROM spec_versions
   WHERE job_id IN ({jobs}))
-WHERE number <= {each} ORDER BY job_id, version
+WHERE number <= {each} ORDER BY job_id, at, version
 """
 
 

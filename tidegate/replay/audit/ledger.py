@@ -196,7 +196,8 @@ def _specs(spark: SparkSession, commands: Iterable[ScalingCommand]) -> Callable[
     """Return the spec of the version that a command was decided on, as Redis was written with it."""
     wanted = {(command.job_id, command.spec_version) for command in commands}
     jobs = ", ".join(sorted({repr(job) for job, _ in wanted})) or "NULL"
-    rows = spark.sql(f"SELECT job_id, version, text FROM spec_versions WHERE job_id IN ({jobs})").collect()  # noqa: S608
+    query = f"SELECT job_id, version, text FROM spec_versions WHERE job_id IN ({jobs}) ORDER BY since"  # noqa: S608
+    rows = spark.sql(query).collect()
     found = {(job, version): text for job, version, text in rows if (job, version) in wanted}
 
     def of(command: ScalingCommand) -> JobSpec | None:

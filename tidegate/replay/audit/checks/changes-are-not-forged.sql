@@ -22,3 +22,4 @@ SELECT
   concat('a named change of version ', before.version, ': ', before.control) AS expected
 FROM spec_versions AS spec
 LEFT JOIN spec_versions AS before ON before.job_id = spec.job_id AND before.version = spec.version - 1
+  AND spec.at >= before.since AND spec.at < before.until

@@ -28,6 +28,7 @@ FROM (
     WHERE kind = 'rescale' AND number = 1
   ) AS command
   LEFT JOIN spec_versions AS spec ON spec.job_id = command.job_id AND spec.version = command.spec_version
+      AND command.issued_at >= spec.since AND command.issued_at < spec.until
   WHERE issued_before IS NOT NULL AND from_parallelism <> to_parallelism
     AND EXISTS (SELECT 1 FROM results AS result WHERE result.command_id = command.command_id
       AND result.phase NOT IN ('accepted', 'rejected'))

@@ -20,3 +20,4 @@ SELECT
   concat(spec.smallest, ' to ', spec.largest, ', in steps of ', spec.cores) AS expected
 FROM commands AS command
 LEFT JOIN spec_versions AS spec ON spec.job_id = command.job_id AND spec.version = command.spec_version
+    AND command.issued_at >= spec.since AND command.issued_at < spec.until

@@ -17,5 +17,6 @@ SELECT
 FROM decisions AS decision
 JOIN snapshots AS shot ON shot.snapshot_id = decision.snapshot_id
 LEFT JOIN spec_versions AS spec ON spec.job_id = decision.job_id AND spec.version = decision.spec_version
+  AND decision.decided_at >= spec.since AND decision.decided_at < spec.until
 LATERAL VIEW explode(array((unix_micros(decision.decided_at) - unix_micros(shot.observed_at)) / 1e6)) each AS age
 WHERE decision.command IS NOT NULL AND decision.command.from_parallelism <> decision.command.to_parallelism

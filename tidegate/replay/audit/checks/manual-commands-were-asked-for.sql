@@ -16,4 +16,5 @@ SELECT
   'a request in the spec' AS expected
 FROM commands AS command
 LEFT JOIN spec_versions AS spec ON spec.job_id = command.job_id AND spec.version = command.spec_version
+    AND command.issued_at >= spec.since AND command.issued_at < spec.until
 WHERE command.manual
