@@ -237,7 +237,7 @@ STATUS: Schema = {
     "type": "object",
     "description": "What Tidegate has made of the spec. Only Tidegate writes it.",
     "properties": {
-        "slots": _field("integer", "Task slots of the running job; 0 when it does not run."),
+        "slots": _field("integer", "Task slots of the running job; 0 when it does not run, absent while nobody knows."),
         "target": _field("integer", "Task slots that the newest decision ends with."),
         "state": _field("string", "What the cluster says of the job.", enum=[state.value for state in ClusterState]),
         "status": _field("string", "Status of the newest decision.", enum=[status.value for status in Status]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -367,6 +368,19 @@ def test_the_status_says_what_why_says(world: World) -> None:
     job.state = ClusterState.FAILED
     world.turn()
     assert world.condition("Healthy")[:2] == ("False", "JobFailed")
+
+
+def test_a_size_that_nobody_knows_is_not_shown_as_zero(world: World) -> None:
+    """Whoever waits until SLOTS is 0 before deleting the object must not read it while the job may be running."""
+    world.decides(3, 3)
+    assert world.turn()["slots"] == 3
+    unknown = TrailEntry(by="supervisor", code="JOB_STATE_UNKNOWN", before=0, after=0, sentence="")
+    world.decides(0, 0, trail=(unknown,), status=Status.UNKNOWN)
+    status = world.turn()
+    assert "slots" not in status
+    assert "target" not in status
+    world.decides(0, 0, trail=(replace(unknown, code="JOB_STOPPED"),))
+    assert world.turn()["slots"] == 0
 
 
 def test_the_status_fits_its_schema(world: World) -> None:
