@@ -15,7 +15,7 @@ class ActuatorSettings(RedisSettings):
     actuator_group: str = "tidegate-actuator"
     """Consumer group of the commands topic; its members share the pipelines. Another one for each Tidegate on the
     broker."""
-    session_timeout_seconds: float = Field(default=10.0, ge=6)
+    session_timeout_seconds: float = Field(default=10.0, ge=6, le=3600)
     """A member that is silent for this long loses its pipelines to another member. The broker's minimum is 6."""
     concurrent_commands: int = Field(default=32, ge=1)
     """How many commands are carried out at the same time, of each job at most one. If they take long, as on a cluster

@@ -14,7 +14,7 @@ class DeciderSettings(RedisSettings):
     """Pause after a failed call to Redis, so that an outage costs one timeout instead of one per message."""
     jobs_poll_seconds: float = Field(default=0.2, gt=0)
     """How often the decider looks for changed job specs."""
-    session_timeout_seconds: float = Field(default=10.0, ge=6)
+    session_timeout_seconds: float = Field(default=10.0, ge=6, le=3600)
     """Without a heartbeat for this long, another decider takes over the pipelines; 6 is the broker's minimum."""
     stall_seconds: float = Field(default=60.0, gt=0)
     """After this long with lag but no progress, the process exits so that its supervisor restarts it."""

@@ -51,6 +51,24 @@ def test_a_setting_out_of_range_is_named(service: str, setting: dict[str, str], 
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bootstrap_servers", ""),
+        ("delivery_timeout_seconds", "0.0004"),
+        ("delivery_timeout_seconds", "4294968"),
+        ("delivery_timeout_seconds", "inf"),
+        ("redis_timeout_seconds", "inf"),
+        ("session_timeout_seconds", "inf"),
+    ],
+)
+def test_what_no_client_can_keep_to_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's client counts 32 bits of milliseconds: it would wait for ever, or less than a second, or not start."""
+    monkeypatch.setenv(f"TIDEGATE_{name.upper()}", value)
+    with pytest.raises(ValidationError, match=name):
+        ActuatorSettings()
+
+
+@pytest.mark.parametrize(
     "program", [("-m", "services.collector"), ("-c", "from tidegate.cli import main; main()", "jobs")]
 )
 def test_a_setting_that_is_no_json_is_named(program: tuple[str, ...]) -> None:

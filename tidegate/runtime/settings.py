@@ -57,7 +57,7 @@ class KafkaConnection(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
-    bootstrap_servers: str = "127.0.0.1:9092"
+    bootstrap_servers: str = Field(default="127.0.0.1:9092", min_length=1)
     """Kafka bootstrap servers, comma-separated."""
     security_protocol: str = Field(default="PLAINTEXT", pattern="^(PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)$")
     """Also SSL, SASL_PLAINTEXT or SASL_SSL."""
@@ -178,7 +178,7 @@ class ServiceSettings(KafkaConnection, BaseSettings):
     topic_prefix: str = Field(default="tidegate.", pattern=r"^[A-Za-z0-9._-]{0,100}$")
     """Prefix of every Tidegate topic. Several Tidegates may share a broker, each with its own prefix; then also set
     redis_prefix and actuator_group."""
-    delivery_timeout_seconds: float = Field(default=30.0, gt=0)
+    delivery_timeout_seconds: float = Field(default=30.0, ge=0.1, le=86_400)
     """How long the broker may take to acknowledge an event before the service gives up."""
     dead_letter_limit: int = Field(default=1000, ge=1)
     """After more unreadable records in a row than this, the service stops instead of draining the topic."""
@@ -228,7 +228,7 @@ class RedisSettings(ServiceSettings):
     """User of Redis' access rules; without one, the default user."""
     redis_password: SecretStr | None = None
     """Better a secret file."""
-    redis_timeout_seconds: float = Field(default=1.0, gt=0)
+    redis_timeout_seconds: float = Field(default=1.0, gt=0, le=60)
     """Longest wait for Redis. After that the service continues without Redis and logs it."""
     redis_prefix: str = Field(default="tidegate:", pattern=r"^[A-Za-z0-9:._-]{0,100}$")
     """Prefix of every key; the same for decider and actuator, and another one for each Tidegate on this Redis."""
