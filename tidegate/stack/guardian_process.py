@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tidegate.stack.errors import StackError
 from tidegate.stack.guardian import STAND_DOWN
-from tidegate.stack.info import StackInfo
 from tidegate.stack.stack import down
 
 
@@ -17,9 +16,8 @@ def main() -> int:
     if sys.stdin.buffer.read() == STAND_DOWN:
         return 0
     try:
-        if StackInfo.load(work_dir).stack_id == stack_id:
-            print(f"the owner of stack {stack_id} is gone: ending the stack", flush=True)
-            down(work_dir, wait_seconds=30)
+        if down(work_dir, wait_seconds=30, only=stack_id):
+            print(f"the owner of stack {stack_id} is gone: ended the stack", flush=True)
     except StackError as error:
         print(error, flush=True)
         return 1

@@ -173,12 +173,13 @@ def down(
     *,
     purge: bool = False,
     wait_seconds: float = 0.0,
+    only: str | None = None,
     on_progress: Progress = silent,
 ) -> bool:
     """End the stack of `work_dir` with all drivers and executors it launched; return False if there was none.
 
-    Data and logs stay for the next `up`, unless `purge`. Raises StackError if another process is still starting or
-    ending the stack after `wait_seconds`, or if a process survives.
+    With `only`, a stack of another id stays as it is. Data and logs stay for the next `up`, unless `purge`. Raises
+    StackError if another process is still starting or ending the stack after `wait_seconds`, or if a process survives.
     """
     folder = Path(work_dir).absolute()
     if not folder.is_dir():
@@ -187,6 +188,8 @@ def down(
         found = info_path(folder).exists()
         if found:
             info = StackInfo.load(folder)
+            if only not in (None, info.stack_id):
+                return False
             on_progress(f"ending {', '.join(info.processes) or 'a stack without components'}")
             _end(info)
         if guardian := _guardians.pop(folder, None):
