@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.test_stack_info import sample
 from tidegate.runtime.poll import wait_until
 from tidegate.stack.guardian import Guardian
@@ -40,3 +42,14 @@ def test_a_stack_that_is_started_while_the_guardian_waits_is_not_ended(tmp_path:
     finally:
         guardian.end()
         end_all(lambda: [process], 0.0)
+
+
+def test_files_of_the_user_do_not_hide_modules_from_the_guardian(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts in the folder where `tidegate up` is run, and would end at once, with a traceback in its log only."""
+    (tmp_path / "random.py").write_text("raise SystemExit('not the module that was meant')")
+    monkeypatch.chdir(tmp_path)
+    guardian = guardian_of_a_dead_owner(tmp_path)
+    assert guardian._child.wait(30) == 0
+    assert not info_path(tmp_path).exists()

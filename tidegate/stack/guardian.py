@@ -19,7 +19,8 @@ class Guardian:
     def __init__(self, work_dir: Path, stack_id: str) -> None:
         with (work_dir / "logs" / "guardian.log").open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tidegate.stack.guardian_process", str(work_dir), stack_id],
+                # Without -P, a file of the user's such as random.py would be imported instead of Python's.
+                [sys.executable, "-P", "-m", "tidegate.stack.guardian_process", str(work_dir), stack_id],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
