@@ -15,6 +15,7 @@ from tidegate.stack.info import Ports, StackInfo, info_path, locked
 from tidegate.stack.kafka import Kafka
 from tidegate.stack.ports import free_ports
 from tidegate.stack.processes import ProcessRecord, end_all
+from tidegate.stack.spark import SparkWorker
 
 
 def sample(work_dir: Path) -> StackInfo:
@@ -190,3 +191,26 @@ def test_a_port_taken_before_the_first_start_is_replaced_and_kept_from_then_on(t
             assert sleeper.info.ports == info.ports  # its clients know them
         finally:
             end_all(lambda: [sleeper.process] if sleeper.process else [], 0.0)
+
+
+def test_the_port_of_a_workers_page_is_replaced_as_well(tmp_path: Path) -> None:
+    """Spark would take the next one, where nobody looks: the worker would count as not healthy."""
+    first, second = free_ports(2)
+    program = tmp_path / "spark" / "bin" / "spark-class"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    (tmp_path / "logs").mkdir()
+    info = sample(tmp_path)
+    ports = info.ports.model_copy(update={"spark_worker_uis": (first, second)})
+    info.model_copy(update={"ports": ports, "spark_home": tmp_path / "spark"}).save()
+    worker = SparkWorker(tmp_path, 1)
+    with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", second)):
+        try:
+            worker.launch()
+            kept, other = worker.info.ports.spark_worker_uis
+            assert kept == first  # it is another worker's
+            assert other not in (first, second)
+            assert str(other) in worker.command(worker.info)
+        finally:
+            end_all(lambda: [worker.process] if worker.process else [], 0.0)

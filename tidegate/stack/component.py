@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from tidegate import interrupts
 from tidegate.stack.errors import StackError
-from tidegate.stack.info import StackInfo, locked
+from tidegate.stack.info import Ports, StackInfo, locked
 from tidegate.stack.ports import free_ports, is_free
 from tidegate.stack.processes import ProcessRecord, end_all, inherited_by_java, spawn
 
@@ -92,12 +92,14 @@ class Component(ABC):
         """Return the stack's record, with other ports for those taken since it chose them; nobody knows them yet."""
         with locked(self.work_dir, "stack.lock", wait_seconds=10):
             info = self.info
-            taken = [name for name in self.port_names if not is_free(getattr(info.ports, name))]
-            if taken:
-                others = dict(zip(taken, free_ports(len(taken)), strict=True))
-                info = info.model_copy(update={"ports": info.ports.model_copy(update=others)})
-                info.save()
+            info = info.model_copy(update={"ports": self.usable(info.ports)})
+            info.save()
             return info
+
+    def usable(self, ports: Ports) -> Ports:
+        """Return the ports with others for those of this component on which something listens."""
+        taken = [name for name in self.port_names if not is_free(getattr(ports, name))]
+        return ports.model_copy(update=dict(zip(taken, free_ports(len(taken)), strict=True)))
 
     def wait_healthy(self, timeout_seconds: float = START_SECONDS) -> None:
         """Wait until it is healthy. Raises StackError with the end of its log if it dies or takes too long."""

@@ -9,7 +9,8 @@ from typing_extensions import override
 
 from tidegate.stack.class_data import light_jvm
 from tidegate.stack.component import Component
-from tidegate.stack.info import StackInfo
+from tidegate.stack.info import Ports, StackInfo
+from tidegate.stack.ports import free_ports, is_free
 
 
 def _master_view(info: StackInfo) -> dict[str, Any] | None:
@@ -101,6 +102,14 @@ class SparkWorker(_SparkDaemon):
             worker.get("state") == "ALIVE" and str(worker.get("webuiaddress", "")).endswith(address)
             for worker in view.get("workers", [])
         )
+
+    @override
+    def usable(self, ports: Ports) -> Ports:
+        if is_free(ports.spark_worker_uis[self.number]):
+            return ports
+        uis = list(ports.spark_worker_uis)
+        (uis[self.number],) = free_ports(1)
+        return ports.model_copy(update={"spark_worker_uis": tuple(uis)})
 
     def _ui_port(self, info: StackInfo) -> int:
         return info.ports.spark_worker_uis[self.number]
