@@ -5,9 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.stack import setup
 from tidegate.stack.errors import StackError
 from tidegate.stack.fetch import Artifact
-from tidegate.stack.jars import JAR_SETS, JarSet, ensure_jars, read_lock, spark_home, spark_kafka, write_lock
+from tidegate.stack.jars import (
+    JAR_SETS,
+    JarSet,
+    cache_root,
+    ensure_jars,
+    read_lock,
+    spark_home,
+    spark_kafka,
+    write_lock,
+)
 from tidegate.stack.java import Java
 
 JAVA = Java(Path("/nowhere"), "17")
@@ -143,3 +153,32 @@ def test_the_connector_doubles_nothing_that_pyspark_ships() -> None:
     added = {jar.rpartition("-")[0] for jar in read_lock()[spark_kafka().name]}
     assert len(added) == 4
     assert not added & shipped
+
+
+def test_a_user_without_a_home_is_told_where_the_cache_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the user of a container whose number is in no list of users."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(StackError, match="set TIDEGATE_CACHE to a folder"):
+        cache_root({})
+    assert cache_root({"TIDEGATE_CACHE": "/cache"}) == Path("/cache")
+
+
+def test_setup_says_in_a_line_that_the_cache_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A read-only home, or a full disk, is no bug: `make` shows no traceback."""
+    (tmp_path / "file").touch()
+
+    def written(_tell: object) -> None:
+        (tmp_path / "file" / "jars").mkdir()
+
+    monkeypatch.setattr(setup, "prepare", written)
+    assert setup.main([]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("setup: ")
+    assert str(tmp_path / "file" / "jars") in told
+    assert len(told.splitlines()) == 1

@@ -99,10 +99,13 @@ def spark_kafka() -> JarSet:
 
 
 def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$TIDEGATE_CACHE`, else `$XDG_CACHE_HOME/tidegate`, else `~/.cache/tidegate`."""
-    if chosen := environ.get("TIDEGATE_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+    """`$TIDEGATE_CACHE`, else `$XDG_CACHE_HOME/tidegate`, else `~/.cache/tidegate`. StackError if there is no home."""
+    try:
+        if chosen := environ.get("TIDEGATE_CACHE"):
+            return Path(chosen).expanduser().absolute()
+        return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+    except RuntimeError:
+        raise StackError("this user has no home folder for the cache: set TIDEGATE_CACHE to a folder") from None
 
 
 def read_lock(path: Path = LOCK) -> dict[str, dict[str, str]]:

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.write_lock:
             lock_all(ensure_java(tell), tell)
         tools = prepare(tell)
-    except StackError as error:
+    except (StackError, OSError) as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
     print(f"Java {tools.java.version} in {tools.java.home}")
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name}: {len(jars)} jars in {jars[0].parent}")
     try:
         print(f"Spark's classes: {ensure_class_data(tools.java, tell)}")
-    except StackError as error:
+    except (StackError, OSError) as error:
         tell(f"setup: {error}\nsetup: without it, JVMs start slower, and all else works")
     return 0
 
