@@ -1,11 +1,12 @@
 """The jar cache, with a stand-in for Maven that "downloads" what the test specifies."""
 
 import hashlib
+import time
 from pathlib import Path
 
 import pytest
 
-from tidegate.stack import setup
+from tidegate.stack import fetch, setup
 from tidegate.stack.errors import StackError
 from tidegate.stack.fetch import Artifact
 from tidegate.stack.jars import (
@@ -120,6 +121,19 @@ def test_a_forced_fetcher_that_fails_says_how(shop: Shop) -> None:
     shop.environ["TIDEGATE_JAR_FETCHER"] = "maven"
     with pytest.raises(StackError, match="mvn ended with 7"):
         shop.get()
+
+
+def test_a_fetch_that_hangs_ends_in_time_with_all_that_it_has_started(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mvn may be a script that waits for another program, which holds the pipe open that is read."""
+    monkeypatch.setattr(fetch, "FETCH_SECONDS", 0.5)
+    (shop.folder / "bin" / "mvn").write_text("#!/bin/sh\nsleep 8\nexit 0\n")
+    shop.environ["TIDEGATE_JAR_FETCHER"] = "maven"
+    began = time.monotonic()
+    with pytest.raises(StackError, match=r"mvn took more than 0\.5 s"):
+        shop.get()
+    assert time.monotonic() - began < 6
 
 
 def test_an_unknown_fetcher_is_refused(shop: Shop) -> None:

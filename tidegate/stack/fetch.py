@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
@@ -82,10 +84,21 @@ def _run(command: list[str], java: Java, arrival: str, count: Callable[[int], No
     env = {**os.environ, "JAVA_HOME": str(java.home)}
     tail: list[str] = []
     arrived = 0
+    late = threading.Event()
+
+    def kill() -> None:
+        # The whole group: a script such as mvn may have started the program that holds our end of the pipe.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+    def give_up() -> None:
+        late.set()
+        kill()
+
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as child:
-        timer = threading.Timer(FETCH_SECONDS, child.kill)
+        timer = threading.Timer(FETCH_SECONDS, give_up)
         timer.start()
         try:
             for line in child.stdout or ():
@@ -94,9 +107,11 @@ def _run(command: list[str], java: Java, arrival: str, count: Callable[[int], No
                     arrived += 1
                     count(arrived)
         except BaseException:
-            child.kill()
+            kill()
             raise
         finally:
             timer.cancel()
+    if late.is_set():
+        raise StackError(f"{Path(command[0]).name} took more than {FETCH_SECONDS:g} s:\n  " + "\n  ".join(tail))
     if child.returncode != 0:
         raise StackError(f"{Path(command[0]).name} ended with {child.returncode}:\n  " + "\n  ".join(tail))
