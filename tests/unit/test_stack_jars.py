@@ -1,11 +1,16 @@
 """The jar cache, with a stand-in for Maven that "downloads" what the test specifies."""
 
 import hashlib
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tidegate.runtime.poll import wait_until
 from tidegate.stack import fetch, setup
 from tidegate.stack.errors import StackError
 from tidegate.stack.fetch import Artifact
@@ -21,6 +26,7 @@ from tidegate.stack.jars import (
 )
 from tidegate.stack.java import Java
 
+ROOT = Path(__file__).parents[2]
 JAVA = Java(Path("/nowhere"), "17")
 SET = JarSet("set-1", (Artifact("org.example", "a", "1"),), transitive=True)
 
@@ -196,3 +202,22 @@ def test_setup_says_in_a_line_that_the_cache_cannot_be_written(
     assert told.startswith("setup: ")
     assert str(tmp_path / "file" / "jars") in told
     assert len(told.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_setup_that_is_told_to_end_leaves_neither_a_download_nor_its_files(
+    shop: Shop, number: signal.Signals
+) -> None:
+    """A run of CI is ended by SIGTERM; each half download would stay in the cache for ever."""
+    (shop.folder / "bin" / "mvn").write_text(f"#!/bin/sh\necho $$ > {shop.folder}/pid\nexec sleep 60\n")
+    environ = os.environ | shop.environ | {"PATH": f"{shop.folder}/bin:{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "tidegate.stack.setup"]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, cwd=ROOT) as running:
+        assert wait_until(lambda: (shop.folder / "pid").exists() and (shop.folder / "pid").read_text(), 30, 0.05)
+        running.send_signal(number)
+        told = running.communicate(timeout=20)[1]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((shop.folder / "pid").read_text()), signal.SIGKILL)
+    assert list(shop.cached.parent.iterdir()) == []
+    assert (running.returncode, told.splitlines()[-1]) == (130, "setup: interrupted")

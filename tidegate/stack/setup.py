@@ -10,6 +10,7 @@ import argparse
 import sys
 from functools import partial
 
+from tidegate.interrupts import interruptible
 from tidegate.stack.class_data import ensure_class_data
 from tidegate.stack.errors import StackError
 from tidegate.stack.jars import lock_all
@@ -25,7 +26,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write-lock", action="store_true", help="fetch all jars again and write their checksums")
     options = parser.parse_args(arguments)
     try:
-        if options.write_lock:
+        with interruptible():
+            return _set_up(options.write_lock)
+    except KeyboardInterrupt:
+        tell("setup: interrupted")
+        return 130
+
+
+def _set_up(write_lock: bool) -> int:
+    try:
+        if write_lock:
             lock_all(ensure_java(tell), tell)
         tools = prepare(tell)
     except (StackError, OSError) as error:
