@@ -334,6 +334,26 @@ def test_the_size_is_written_back_once_the_job_has_settled(world: World) -> None
     assert [spec.version for spec in world.jobs.published] == [1, 2, 3]
 
 
+def test_a_size_that_nobody_knows_is_not_written_back(world: World) -> None:
+    """The newest snapshot may say already that the job has ended, when the newest decision knew nothing of it.
+
+    An autoscaler takes 0 for switched off.
+    """
+    world.cluster.apply("rates", {"scaling": {"min_parallelism": 0, "max_parallelism": 8}})
+    world.turn()
+    job = world.jobs.fleet.get("rates")
+    assert job is not None
+    trail = (TrailEntry(by="supervisor", code="JOB_STATE_UNKNOWN", before=0, after=0, sentence=""),)
+    world.decides(0, 0, trail=trail, status=Status.UNKNOWN)
+    job.state = ClusterState.STOPPED
+    world.turn()
+    assert world.slots is None
+    world.decides(0, 0, trail=())
+    job.state = ClusterState.STOPPED
+    world.turn()
+    assert world.slots == 0
+
+
 def test_a_size_that_somebody_writes_meanwhile_is_not_overwritten(world: World) -> None:
     """The size is written back to the version of the object that was looked at, and to no other."""
     world.decides(3, 3)
