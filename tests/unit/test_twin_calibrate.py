@@ -186,6 +186,25 @@ def test_the_recorded_load_is_the_growth_of_the_end_offsets() -> None:
     assert sum(shares_of(recorded)) == pytest.approx(1.0, abs=1e-4)
 
 
+def test_the_load_starts_at_the_first_snapshot_even_if_its_end_offsets_are_not_known() -> None:
+    """Arrivals keep their time, and go on backwards at the first known rate; the twin still repeats the recording."""
+    recorded = _recorded()
+    blind = [
+        s.model_copy(
+            update={"sources": tuple(t.model_copy(update={"end_offsets": (None,) * 32}) for t in s.sources)},
+        )
+        for s in recorded[:30]
+    ]
+    headless = [*blind, *recorded[30:]]
+    whole, load = load_of(recorded), load_of(headless)
+    for begin, end in ((310.0, 900.0), (900.0, 1000.0), (1000.0, 3590.0)):
+        assert load.arrived(end) - load.arrived(begin) == pytest.approx(whole.arrived(end) - whole.arrived(begin))
+    assert load.arrived(290.0) == pytest.approx(290.0 * whole.rate(301.0), rel=1e-6)
+    model = calibrate(recorded, _simulated().results).model("recorded").without_noise()
+    found = compare(headless, rerun(headless, _simulated().commands, model), model)
+    assert found.lag_error_tenth <= 0.05
+
+
 def test_a_recording_that_says_too_little_is_refused() -> None:
     """No arrivals, too few batches, or batches of one size: each is reported instead of fitted."""
     recorded = _recorded()

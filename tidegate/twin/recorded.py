@@ -40,10 +40,12 @@ def load_of(snapshots: Sequence[MetricSnapshot]) -> Load:
     points = [(s.sequence, sum(ends)) for s in snapshots if (ends := _ends(s)) is not None]
     if len(points) < 2:
         raise CannotCalibrate("end offsets are needed in at least 2 snapshots")
-    step, rates = snapshots[0].interval_seconds, []
+    step, rates, begin = snapshots[0].interval_seconds, list[float](), snapshots[0].sequence
     for (before, first), (after, last) in pairwise(points):
-        # The counters survive a gap in the sequence, so it is filled with the mean rate over it.
-        rates += [max(0, last - first) / (after - before)] * max(1, round((after - before) / step))
+        # The counters survive a gap in the sequence, so it is filled with the mean rate over it. Before the first known
+        # end offsets, the first known rate is all there is.
+        rates += [max(0, last - first) / (after - before)] * max(1, round((after - begin) / step))
+        begin = after
     return Load(rates, step)
 
 
