@@ -205,6 +205,18 @@ def test_the_load_starts_at_the_first_snapshot_even_if_its_end_offsets_are_not_k
     assert found.lag_error_tenth <= 0.05
 
 
+def test_the_recorded_load_keeps_its_time_when_the_interval_changes() -> None:
+    """A spec with another interval in the middle of a recording makes the load neither longer nor shorter."""
+    recorded = _recorded()
+    whole = load_of(recorded)
+    mixed = [*recorded[:180:3], *recorded[180:]]  # every 30 s, then every 10 s
+    mixed = [s.model_copy(update={"interval_seconds": 30 if place < 60 else 10}) for place, s in enumerate(mixed)]
+    for snapshots in (mixed, [*recorded[::3], recorded[-1]]):
+        load = load_of(snapshots)
+        assert load.seconds == whole.seconds
+        assert load.arrived(whole.seconds) == pytest.approx(whole.arrived(whole.seconds))
+
+
 def test_a_recording_that_says_too_little_is_refused() -> None:
     """No arrivals, too few batches, or batches of one size: each is reported instead of fitted."""
     recorded = _recorded()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,11 +41,12 @@ def load_of(snapshots: Sequence[MetricSnapshot]) -> Load:
     points = [(s.sequence, sum(ends)) for s in snapshots if (ends := _ends(s)) is not None]
     if len(points) < 2:
         raise CannotCalibrate("end offsets are needed in at least 2 snapshots")
-    step, rates, begin = snapshots[0].interval_seconds, list[float](), snapshots[0].sequence
+    rates, begin = list[float](), snapshots[0].sequence
+    step = math.gcd(snapshots[0].interval_seconds, *(sequence - begin for sequence, _ in points))
     for (before, first), (after, last) in pairwise(points):
         # The counters survive a gap in the sequence, so it is filled with the mean rate over it. Before the first known
         # end offsets, the first known rate is all there is.
-        rates += [max(0, last - first) / (after - before)] * max(1, round((after - begin) / step))
+        rates += [max(0, last - first) / (after - before)] * ((after - begin) // step)
         begin = after
     return Load(rates, step)
 
