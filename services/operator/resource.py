@@ -56,7 +56,16 @@ class StreamingJob:
     @property
     def request(self) -> int | None:
         """The size that somebody has asked for since; None if nobody has."""
-        return self.slots if self.slots != self.status.get("appliedSlots") else None
+        return self.slots if self.slots != self.status.get("appliedSlots") and not self._written_back else None
+
+    @property
+    def _written_back(self) -> bool:
+        """Whether we wrote `slots` last: if we were interrupted then, `appliedSlots` does not say so yet.
+
+        Kubernetes keeps who owns a field; whoever changes its value takes it over, also through `scale`.
+        """
+        ours = [one for one in self.managers if one.get("manager") == MANAGER and not one.get("subresource")]
+        return any("f:slots" in one.get("fieldsV1", {}).get("f:spec", {}) for one in ours)
 
     @property
     def request_id(self) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from services.operator.ports import ObjectMoved
+from services.operator.resource import MANAGER
 from tidegate.events.job import JobSpec
 from tidegate.fleet.fleet import Fleet
 from tidegate.installed import engine
@@ -50,6 +51,8 @@ class FakeStreamingJobs:
         metadata = made["metadata"]
         if made["spec"] != {**made["spec"], **spec}:
             metadata["generation"] += 1
+        if made["spec"].get("slots") != spec.get("slots", made["spec"].get("slots")):
+            self._disown_slots(metadata)
         made["spec"] = {**made["spec"], **copy.deepcopy(dict(spec))}
         metadata.setdefault("managedFields", []).append(
             {"manager": manager, "time": datetime.now(UTC).isoformat(), **more}
@@ -86,6 +89,9 @@ class FakeStreamingJobs:
             self.writes.append((name, "spec"))
             found["spec"] = {**found["spec"], **patch["spec"]}
             found["metadata"]["generation"] += 1
+            self._disown_slots(found["metadata"])
+            fields: dict[str, Any] = {"f:spec": {f"f:{name}": {} for name in patch["spec"]}}
+            found["metadata"]["managedFields"].append({"manager": MANAGER, "fieldsV1": fields})
         self._touch(found)
         return copy.deepcopy(found)
 
@@ -96,6 +102,15 @@ class FakeStreamingJobs:
         merged = {**found.get("status", {}), **copy.deepcopy(dict(status))}
         found["status"] = {field: value for field, value in merged.items() if value is not None}
         self._touch(found)
+
+    def _disown_slots(self, metadata: dict[str, Any]) -> None:
+        """Whoever changes a field owns it; those who wrote it before do not any more."""
+        kept = [
+            one
+            for one in metadata.get("managedFields", [])
+            if "f:slots" not in one.get("fieldsV1", {}).get("f:spec", {})
+        ]
+        metadata["managedFields"] = kept
 
     def _found(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         found = self.objects.get(name)

@@ -334,6 +334,24 @@ def test_the_size_is_written_back_once_the_job_has_settled(world: World) -> None
     assert [spec.version for spec in world.jobs.published] == [1, 2, 3]
 
 
+def test_a_size_that_was_written_back_is_no_request_although_the_operator_is_killed_in_between(world: World) -> None:
+    """The object has the size and its status does not say so yet: Kubernetes knows that nobody else wrote it."""
+    world.decides(3, 3)
+    write = world.cluster.change_status
+    world.cluster.change_status = lambda *_: None  # type: ignore[method-assign]  # killed before it can
+    world.turn()
+    world.cluster.change_status = write  # type: ignore[method-assign]
+    assert world.slots == 3
+    world.operator = world.restarted()
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1]
+    assert world.cluster.objects["rates"]["status"]["appliedSlots"] == 3
+    for slots in (6, 3):
+        world.cluster.scale("rates", slots)
+        world.turn()
+    assert [spec.manual and spec.manual.parallelism for spec in world.jobs.published] == [None, 6, 3]
+
+
 def test_a_size_that_nobody_knows_is_not_written_back(world: World) -> None:
     """The newest snapshot may say already that the job has ended, when the newest decision knew nothing of it.
 
