@@ -113,6 +113,8 @@ class Operator:
             made = self._finalizers(sj, version, [*sj.finalizers, FINALIZER])
             version = made["metadata"]["resourceVersion"]
         if todo.publish is not None:
+            if not sj.taken_over:  # said first: if we are killed now, the job still goes with its object
+                self.cluster.change_status(sj.name, {"appliedSpec": ""})
             self.requests.publish(todo.publish)
             self._published[sj.name] = todo.publish, self.clock.monotonic()
             by = todo.publish.change.by if todo.publish.change is not None else ""

@@ -473,6 +473,30 @@ def test_deleting_an_object_removes_its_job(world: World) -> None:
     assert world.jobs.removed == ["rates"]
 
 
+def test_a_job_is_removed_with_its_object_although_the_operator_was_killed_after_it_had_published_it() -> None:
+    """While no operator runs, somebody deletes the object; nothing else would ever remove the job."""
+
+    class KilledError(Exception):
+        """The process ends here."""
+
+    world = World()
+
+    def publish(spec: JobSpec) -> None:
+        FakeJobs.publish(world.jobs, spec)
+        raise KilledError
+
+    world.cluster.apply("rates", FIELDS)
+    world.jobs.publish = publish  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        world.turn()
+    world.jobs.deliver()
+    world.cluster.delete("rates")
+    world.operator = world.restarted()
+    world.turn()
+    assert world.jobs.removed == ["rates"]
+    assert world.cluster.objects == {}
+
+
 def test_deleting_an_object_that_never_was_valid_removes_nobodys_job() -> None:
     """A job of that name which somebody else has applied stays."""
     world = World()
