@@ -65,7 +65,7 @@ def plan(
     base = wanted if wanted is not None and (sj.changed or present is None) else present
     if base is not None and sj.request is not None and (wanted is not None or sj.taken_over):
         base = base.model_copy(update={"manual": _request(sj, present, now)})
-    new = next_version(base, present) if base is not None else None
+    new, refused = (next_version(base, present) if base is not None else None), []
     if new is not None and (refused := engine().check(new)):  # what is in force may be from another version of Tidegate
         named = {problem.text for problem in problems}
         new, problems = None, [*problems, *(SpecProblem((), text) for text in refused if text not in named)]
@@ -77,7 +77,7 @@ def plan(
     applied: dict[str, Any] = {}
     if wanted is not None:
         applied["appliedSpec"] = sj.digest
-    if sj.slots is not None and in_force is not None:
+    if sj.slots is not None and in_force is not None and not refused:
         applied["appliedSlots"] = sj.slots
     slots = _settled(job) if new is None and sj.request is None else None
     if slots is not None and slots != sj.slots:

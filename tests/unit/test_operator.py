@@ -168,6 +168,25 @@ def test_a_spec_in_force_that_the_engine_refuses_is_named_and_disturbs_nobody(wo
     assert message.endswith("Version 2 stays in force.")
 
 
+def test_a_request_that_the_engine_refuses_stays_open_and_is_named(world: World) -> None:
+    """What is in force has a policy that is not installed here; once it has another one, the request is carried out."""
+    present = world.jobs.published[-1]
+    scaling = present.scaling.model_copy(update={"policy": "tyde"})
+    world.jobs.fleet.take_spec(present.model_copy(update={"version": 2, "scaling": scaling}))
+    world.cluster.scale("rates", 5)
+    for _ in range(2):
+        world.turn()
+        assert world.condition("Accepted")[:2] == ("False", "Invalid")
+        assert "unknown policy 'tyde'" in world.condition("Accepted")[2]
+    world.jobs.fleet.take_spec(present.model_copy(update={"version": 3}))
+    world.turn()
+    made = world.jobs.published[-1]
+    assert made.version == 4
+    assert made.manual is not None
+    assert made.manual.parallelism == 5
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+
+
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
     elsewhere = "k8s://https://elsewhere:6443"
