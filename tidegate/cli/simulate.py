@@ -130,11 +130,14 @@ def _model(
 
 def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
     snapshots = read_events(path, MetricSnapshot)
-    found = [snapshot for snapshot in snapshots if snapshot.job_id == job_id]
+    found: dict[int, MetricSnapshot] = {}
+    for snapshot in snapshots:
+        if snapshot.job_id == job_id:
+            found.setdefault(snapshot.sequence, snapshot)  # as the decider does
     if not found:
         jobs = ", ".join(sorted({snapshot.job_id for snapshot in snapshots})) or "nothing"
         raise Problem(f"--snapshots {path}: holds no snapshot of {job_id!r}, the job of the spec, but {jobs}")
-    return sorted(found, key=lambda snapshot: snapshot.sequence)
+    return [snapshot for _, snapshot in sorted(found.items())]
 
 
 def _load(name: str, able: float, play: Playback) -> Load:
