@@ -14,7 +14,7 @@ from tests.support.recordings import RATES
 from tidegate.cli import app
 from tidegate.cli.calibrate import calibrate_and_compare
 from tidegate.cli.recorded import recorded_job
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.simulate import simulate
@@ -118,6 +118,17 @@ def test_a_twin_repeats_a_recording_in_any_way(way: Way) -> None:
     assert found.lag_error <= 0.05
     assert found.batch_error <= 0.05
     assert len({snapshot.incarnation for snapshot in twin}) == (3 if way is Way.HANDOVER else 1)
+
+
+def test_a_twin_runs_although_the_first_snapshots_do_not_tell_its_slots() -> None:
+    """The job has the first size that is known, instead of not running for the whole recording."""
+    recorded = _recorded()
+    blind = [s.model_copy(update={"slots_granted": None, "missing": (Part.CAPACITY,)}) for s in recorded[:2]]
+    model = calibrate(recorded, _simulated().results).model("recorded").without_noise()
+    snapshots = [*blind, *recorded[2:]]
+    twin = rerun(snapshots, _simulated().commands, model)
+    assert [s.slots_granted for s in twin[:3]] == [2, 2, 2]
+    assert compare(snapshots, twin, model).lag_error <= 0.05
 
 
 def test_an_uncalibrated_twin_is_told_apart() -> None:

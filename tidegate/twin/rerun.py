@@ -66,7 +66,7 @@ def rerun(
         [model],
         [topic],
         [SlotPool(model.pool_id, 2 * max(sizes))],
-        sizes={first.job_id: first.slots_granted or 0},
+        sizes={first.job_id: next((s.slots_granted for s in snapshots if s.slots_granted is not None), 0)},
         seed=seed,
         epoch=first.sequence,
     )
