@@ -14,6 +14,7 @@ from tests.support.recordings import RATES
 from tidegate.cli import app
 from tidegate.cli.calibrate import calibrate_and_compare
 from tidegate.cli.recorded import recorded_job
+from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
@@ -129,6 +130,19 @@ def test_a_twin_runs_although_the_first_snapshots_do_not_tell_its_slots() -> Non
     twin = rerun(snapshots, _simulated().commands, model)
     assert [s.slots_granted for s in twin[:3]] == [2, 2, 2]
     assert compare(snapshots, twin, model).lag_error <= 0.05
+
+
+def test_only_what_was_carried_out_is_repeated() -> None:
+    """A command that was rejected is not; one whose results were not recorded keeps the way that it names."""
+    recorded = _simulated(Way.IN_PLACE)
+    first, second = recorded.commands
+    refused = [
+        r.model_copy(update={"phase": Phase.REJECTED, "code": "EXPIRED", "way": None})
+        for r in recorded.results
+        if r.command_id == first.command_id and r.phase is Phase.ACCEPTED
+    ]
+    found = carried_out(recorded.commands, refused)
+    assert [(command.command_id, command.way) for command in found] == [(second.command_id, Way.IN_PLACE)]
 
 
 def test_an_uncalibrated_twin_is_told_apart() -> None:

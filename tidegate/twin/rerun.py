@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.events.command import ScalingCommand
-from tidegate.events.result import ActionResult
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
@@ -44,9 +44,17 @@ class Comparison:
 
 
 def carried_out(commands: Sequence[ScalingCommand], results: Sequence[ActionResult]) -> list[ScalingCommand]:
-    """Return the commands with the way each of them was carried out in, which may not be the one it named."""
+    """Return the commands that were not rejected, with the way each was carried out in, if its results tell it.
+
+    That may not be the way it named.
+    """
     ways = {result.command_id: result.way for result in results if result.way is not None}
-    return [command.model_copy(update={"way": ways.get(command.command_id)}) for command in commands]
+    rejected = {result.command_id for result in results if result.phase is Phase.REJECTED}
+    return [
+        command.model_copy(update={"way": ways.get(command.command_id, command.way)})
+        for command in commands
+        if command.command_id not in rejected
+    ]
 
 
 def rerun(
