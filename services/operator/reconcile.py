@@ -148,12 +148,13 @@ def _settled(job: FleetJob | None) -> int | None:
 
 def _under_way(job: FleetJob, decided_at: datetime) -> bool:
     """Return whether a command has been ordered and had not ended when what was decided on was measured."""
-    ordered = next((span.at for span in reversed(job.spans) if span.orders), None)
+    ordered = next((span.sequence for span in reversed(job.spans) if span.orders), None)
     result = job.last_result
     interval = timedelta(seconds=job.spec.interval_seconds)
     if result is not None and (not result.phase.terminal or decided_at < result.at + interval):
         return True
-    return ordered is not None and (result is None or result.at < ordered)
+    # A command's epoch is its decision's sequence; the times are of two machines, whose clocks may differ.
+    return ordered is not None and (result is None or result.epoch < ordered)
 
 
 def _accepted(problems: list[SpecProblem], in_force: JobSpec | None) -> Condition:

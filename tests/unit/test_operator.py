@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from services.operator.app import Operator, TopicsLost
 from services.operator.status import camel, changes
-from tests.support.events import result
+from tests.support.events import command, result
 from tests.support.fake_streaming_jobs import FIELDS, FakeJobs, FakeStreamingJobs
 from tests.support.fleets import decision
 from tests.support.set_clock import SetClock
@@ -351,6 +351,23 @@ def test_the_size_is_written_back_once_the_job_has_settled(world: World) -> None
     world.cluster.scale("rates", 6)
     world.turn()
     assert [spec.version for spec in world.jobs.published] == [1, 2, 3]
+
+
+def test_clocks_that_differ_do_not_keep_a_size_from_being_written_back(world: World) -> None:
+    """The actuator's clock is behind the decider's by more than the change takes: its result is of the order still."""
+    ordered = command(to=3, epoch=int(world.time.at.timestamp()) + 10)
+    made = world.decides(4, 3, command=ordered, status=Status.PENDING_SCALE_DOWN)
+    assert made.sequence == ordered.epoch
+    job = world.jobs.fleet.get("rates")
+    assert job is not None
+    job.last_result = result("before", Phase.VERIFIED, at=made.decided_at + timedelta(seconds=1), epoch=1)
+    world.turn()
+    assert world.slots is None
+    behind = made.decided_at - timedelta(seconds=20)
+    job.last_result = result(ordered.command_id, Phase.VERIFIED, at=behind, epoch=ordered.epoch)
+    world.decides(3, 3)
+    world.turn()
+    assert world.slots == 3
 
 
 def test_a_size_that_was_written_back_is_no_request_although_the_operator_is_killed_in_between(world: World) -> None:
