@@ -163,7 +163,7 @@ class Environment:
     def kill_driver(self, submission_id: str) -> None:
         """Have the Spark master kill a driver, on a stack that outlives the demo."""
         with suppress(httpx.HTTPError):
-            httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{submission_id}", timeout=10)
+            httpx.post(f"{self.info.spark_rest}/v1/submissions/kill/{submission_id}", timeout=10, trust_env=False)
 
     def close(self, submission_id: str | None = None) -> None:
         """Stop everything the demo started."""
@@ -292,6 +292,6 @@ def _data_topics(environment: Environment) -> None:
 
 def _healthy(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2).status_code == 200
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2, trust_env=False).is_success
     except httpx.HTTPError:
         return False

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from demo import environment
 from demo.audit import RecordAudit
 from demo.display import spark
 from demo.load import Pacer, RateFile
@@ -21,6 +22,7 @@ from demo.verdict import Audited, PhaseResult, changes, judge, recovered_at
 from demo.watch import DemoSample, Timeline, committed_records
 from tests.support.engine import step
 from tests.support.events import command, job, observed, result, snapshot
+from tests.support.http_server import QuietHandler, serving
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Status
 from tidegate.events.result import ActionResult, Phase
@@ -342,3 +344,18 @@ def test_sparks_are_scaled_to_the_top() -> None:
     """A row of bars goes from empty to full, also when all values are zero."""
     assert spark([0, 5, 10], 10) == " ▄█"
     assert spark([0.0, 0.0], 0) == "  "
+
+
+def test_the_demo_asks_its_services_without_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy reaches the loopback of this machine, and few users list it in `no_proxy`."""
+
+    class Well(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
+            self.send_response(200)
+            self.end_headers()
+
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with serving(Well) as server:
+        assert environment._healthy(server.server_port)

@@ -260,7 +260,7 @@ def _redis(settings: ClientSettings) -> Finding:
 def _master(info: StackInfo) -> str:
     import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
 
-    seen = httpx.get(f"{info.spark_ui}/json/", timeout=5).raise_for_status().json()
+    seen = httpx.get(f"{info.spark_ui}/json/", timeout=5, trust_env=False).raise_for_status().json()
     return f"{seen['status']}, workers: {len(seen['workers'])}, {seen['coresused']} of {seen['cores']} slots in use"
 
 
@@ -281,7 +281,7 @@ def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
     def look(what: str, url: str) -> Finding:
         try:
             # an answer about a driver that is not there names the version all the same
-            answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5).json()
+            answer = httpx.get(f"{url}/v1/submissions/status/none", timeout=5, trust_env=False).json()
             return spark_finding(what, str(answer["serverSparkVersion"]), url)
         except (*HTTP_ERRORS, ValueError, KeyError, TypeError) as error:
             said = f"{url}: {type(error).__name__}: {error}"
