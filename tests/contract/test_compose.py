@@ -27,6 +27,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from redis.exceptions import NoPermissionError
 
+from tests.support.http_server import QuietHandler, serving
 from tests.support.programs import captured
 from tests.support.provider import StackProvider
 from tidegate.events.envelope import decode
@@ -240,6 +241,31 @@ def test_dockerfile_copies_what_is_there() -> None:
     assert re.search(r"^USER 185:185$", DOCKERFILE, re.MULTILINE)
     assert "--require-hashes" in DOCKERFILE
     assert "HEALTHCHECK" in DOCKERFILE
+
+
+def test_health_checks_take_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker gives every container the proxy of its client's settings, and none reaches a container's loopback."""
+
+    class Well(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
+            self.send_response(200)
+            self.end_headers()
+
+    checks = [
+        json.loads(found) for found in re.findall(r"    CMD (\[.*\])$", DOCKERFILE.replace("\\\n", ""), re.MULTILINE)
+    ]
+    checks += [SERVICES[name]["healthcheck"]["test"][1:] for name in ("decider", "spark-master")]
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with serving(Well) as server:
+        for python, *words in checks:
+            assert python.startswith("python")
+            ran = captured(
+                sys.executable, *(re.sub(r"(?<=127\.0\.0\.1:)\d+", str(server.server_port), w) for w in words)
+            )
+            assert ran.returncode == 0, ran.stderr
+    assert len(checks) == 3
 
 
 def test_demo_and_example_are_jobs_that_share_nothing() -> None:
