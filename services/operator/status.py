@@ -19,6 +19,9 @@ from tidegate.terminal import size
 KEEPS_UP = frozenset({Status.FINE, Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN})
 """Statuses of a job that nobody has to look at."""
 
+LONGEST_MESSAGE = 32768
+"""What Kubernetes takes in a condition: it would refuse the whole status for a longer one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -89,7 +92,7 @@ def _conditions(sj: StreamingJob, conditions: Iterable[Condition], now: datetime
     made = []
     for condition in conditions:
         known = before.get(condition.kind, {})
-        word = "Unknown" if condition.status is None else str(condition.status)
+        word, message = "Unknown" if condition.status is None else str(condition.status), condition.message
         made.append(
             {
                 "type": condition.kind,
@@ -97,7 +100,7 @@ def _conditions(sj: StreamingJob, conditions: Iterable[Condition], now: datetime
                 "observedGeneration": sj.generation,
                 "lastTransitionTime": known["lastTransitionTime"] if known.get("status") == word else moment(now),
                 "reason": condition.reason,
-                "message": condition.message,
+                "message": message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…",
             }
         )
     return made

@@ -468,6 +468,20 @@ def test_the_status_fits_its_schema(world: World) -> None:
     assert [error.message for error in Draft4Validator(closed).iter_errors(status)] == []
 
 
+def test_a_long_message_is_cut_to_what_the_schema_allows(world: World) -> None:
+    """The API server would refuse the whole status, again and again: with it, what was taken over."""
+    job = world.jobs.fleet.get("rates")
+    assert job is not None
+    args = ("--query", "select 1, ä " * 4000)
+    application = job.spec.application.model_copy(update={"args": args})
+    world.jobs.fleet.take_spec(job.spec.model_copy(update={"version": 2, "application": application}))
+    world.turn()
+    status, reason, message = world.condition("InSync")
+    assert (status, reason) == ("False", "ChangedElsewhere")
+    assert len(message) == crd.STATUS["properties"]["conditions"]["items"]["properties"]["message"]["maxLength"]
+    assert message.endswith("…")
+
+
 def test_a_condition_keeps_its_time_until_its_status_changes(world: World) -> None:
     """`lastTransitionTime` is that of the change, whatever the message says since."""
     world.decides(3, 3)
