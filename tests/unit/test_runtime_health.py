@@ -49,3 +49,18 @@ def test_a_prober_that_does_not_wait_leaves_no_traceback_in_the_log(capsys: pyte
     finally:
         page.close()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_it_can_be_served_at_an_address_of_ipv6(host: str) -> None:
+    """A pod may have no other."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    page = Health(SystemClock(), CollectorRegistry())
+    page.serve(host, *free_ports(1))
+    try:
+        assert httpx.get(f"http://[::1]:{page.port}/healthz", trust_env=False).text == "ok\n"
+    finally:
+        page.close()

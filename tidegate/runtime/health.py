@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,12 @@ class _QuietServer(ThreadingHTTPServer):
             log.debug("%s did not wait for its answer: %s", client_address, error)
         else:
             log.error("a request from %s failed", client_address, exc_info=error)
+
+
+class _QuietServer6(_QuietServer):
+    """The same at an address of IPv6; at `::`, IPv4 reaches it as well, where the system says so."""
+
+    address_family = socket.AF_INET6
 
 
 class Health:
@@ -92,7 +99,8 @@ class Health:
             def log_message(self, format: str, *args: object) -> None:
                 """Keep health checks out of the log."""
 
-        self._server = _QuietServer((host, port), HealthRequest)
+        server = _QuietServer6 if ":" in host else _QuietServer
+        self._server = server((host, port), HealthRequest)
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def close(self) -> None:

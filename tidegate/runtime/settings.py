@@ -185,7 +185,7 @@ class ServiceSettings(KafkaConnection, BaseSettings):
     health_port: int = Field(default=0, ge=0, le=65535)
     """Port of `/healthz` and `/metrics` on health_host; 0 turns both off."""
     health_host: str = "127.0.0.1"
-    """Address for the health port; 0.0.0.0 for all. There is no password."""
+    """Address for the health port; 0.0.0.0 for all, or `::` with IPv6. There is no password."""
     otlp_endpoint: str | None = Field(default=None, pattern="^https?://")
     """Traces go to this OpenTelemetry collector, over HTTP; for example `http://tempo:4318`. Unset, there are none."""
     files: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
