@@ -1,13 +1,15 @@
 """Which Redis server the stack runs, and where one comes from if there is none."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
+from tests.unit.test_stack_info import sample
 from tidegate.stack import redis
 from tidegate.stack.errors import StackError
-from tidegate.stack.redis import RedisServer, ensure_redis, find_redis
+from tidegate.stack.redis import Redis, RedisServer, ensure_redis, find_redis
 
 
 @pytest.fixture
@@ -62,3 +64,18 @@ def test_root_on_debian_gets_debians_server(tools: Path, monkeypatch: pytest.Mon
     told: list[str] = []
     assert ensure_redis(told.append).version == "8.0.2"
     assert [line.partition(":")[0] for line in told] == ["no usable redis-server"]
+
+
+def test_a_full_disk_leaves_no_empty_password(tmp_path: Path) -> None:
+    """Redis would refuse to start with it at each later start, when there is room again."""
+    info = sample(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            Redis(tmp_path).prepare(info)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    Redis(tmp_path).prepare(info)
+    assert len(info.redis_password) > 20
+    assert f"requirepass {info.redis_password}\n" in (tmp_path / "redis" / "redis.conf").read_text()

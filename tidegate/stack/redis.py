@@ -103,8 +103,10 @@ class Redis(Component):
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read from the start."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write a file, whole or not at all, that only its owner can read from the start."""
+    scratch = path.with_name(f"{path.name}.new")
+    scratch.unlink(missing_ok=True)
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+    scratch.replace(path)
