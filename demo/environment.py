@@ -292,6 +292,6 @@ def _data_topics(environment: Environment) -> None:
 
 def _healthy(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2, trust_env=False).is_success
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=2, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
