@@ -92,8 +92,9 @@ class Component(ABC):
         """Return the stack's record, with other ports for those taken since it chose them; nobody knows them yet."""
         with locked(self.work_dir, "stack.lock", wait_seconds=10):
             info = self.info
-            info = info.model_copy(update={"ports": self.usable(info.ports)})
-            info.save()
+            if (ports := self.usable(info.ports)) != info.ports:
+                info = info.model_copy(update={"ports": ports})
+                info.save()
             return info
 
     def usable(self, ports: Ports) -> Ports:
