@@ -65,8 +65,9 @@ def plan(
     base = wanted if wanted is not None and (sj.changed or present is None) else present
     if base is not None and sj.request is not None and (wanted is not None or sj.taken_over):
         base = base.model_copy(update={"manual": _request(sj, present, now)})
-    new, refused = (next_version(base, present) if base is not None else None), []
-    if new is not None and (refused := engine().check(new)):  # what is in force may be from another version of Tidegate
+    new = next_version(base, present) if base is not None else None
+    refused = engine().check(new) if new is not None else ()
+    if refused:  # what is in force may be from another version of Tidegate
         named = {problem.text for problem in problems}
         new, problems = None, [*problems, *(SpecProblem((), text) for text in refused if text not in named)]
     if new is not None:

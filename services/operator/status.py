@@ -92,7 +92,10 @@ def _conditions(sj: StreamingJob, conditions: Iterable[Condition], now: datetime
     made = []
     for condition in conditions:
         known = before.get(condition.kind, {})
-        word, message = "Unknown" if condition.status is None else str(condition.status), condition.message
+        word = "Unknown" if condition.status is None else str(condition.status)
+        message = condition.message
+        if len(message) > LONGEST_MESSAGE:
+            message = message[: LONGEST_MESSAGE - 1] + "…"
         made.append(
             {
                 "type": condition.kind,
@@ -100,7 +103,7 @@ def _conditions(sj: StreamingJob, conditions: Iterable[Condition], now: datetime
                 "observedGeneration": sj.generation,
                 "lastTransitionTime": known["lastTransitionTime"] if known.get("status") == word else moment(now),
                 "reason": condition.reason,
-                "message": message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…",
+                "message": message,
             }
         )
     return made
