@@ -27,7 +27,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from redis.exceptions import NoPermissionError
 
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import AnswersOk, serving, set_dead_proxy
 from tests.support.programs import captured
 from tests.support.provider import StackProvider
 from tidegate.events.envelope import decode
@@ -245,20 +245,12 @@ def test_dockerfile_copies_what_is_there() -> None:
 
 def test_health_checks_take_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Docker gives every container the proxy of its client's settings, and none reaches a container's loopback."""
-
-    class Well(QuietHandler):
-        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
-            self.send_response(200)
-            self.end_headers()
-
     checks = [
         json.loads(found) for found in re.findall(r"    CMD (\[.*\])$", DOCKERFILE.replace("\\\n", ""), re.MULTILINE)
     ]
     checks += [SERVICES[name]["healthcheck"]["test"][1:] for name in ("decider", "spark-master")]
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with serving(Well) as server:
+    set_dead_proxy(monkeypatch)
+    with serving(AnswersOk) as server:
         for python, *words in checks:
             assert python.startswith("python")
             ran = captured(

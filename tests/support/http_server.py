@@ -10,12 +10,33 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 
 class QuietHandler(BaseHTTPRequestHandler):
     """Answers requests and prints nothing about them."""
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
+
+
+class AnswersOk(QuietHandler):
+    """Answers every GET with 200."""
+
+    body = b""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+
+def set_dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a proxy in the environment on which nothing listens: who asks it gets no answer."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 
 
 class _Server(ThreadingHTTPServer):

@@ -22,7 +22,7 @@ from demo.verdict import Audited, PhaseResult, changes, judge, recovered_at
 from demo.watch import DemoSample, Timeline, committed_records
 from tests.support.engine import step
 from tests.support.events import command, job, observed, result, snapshot
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import AnswersOk, serving, set_dead_proxy
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Status
 from tidegate.events.result import ActionResult, Phase
@@ -348,14 +348,6 @@ def test_sparks_are_scaled_to_the_top() -> None:
 
 def test_the_demo_asks_its_services_without_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No proxy reaches the loopback of this machine, and few users list it in `no_proxy`."""
-
-    class Well(QuietHandler):
-        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
-            self.send_response(200)
-            self.end_headers()
-
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with serving(Well) as server:
+    set_dead_proxy(monkeypatch)
+    with serving(AnswersOk) as server:
         assert environment._healthy(server.server_port)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.eventlogs import VERSIONS
 from tests.support.events import job, with_application
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import AnswersOk, serving, set_dead_proxy
 from tidegate.cli import doctor
 from tidegate.events.job import JobSpec
 from tidegate.stack.errors import StackError
@@ -104,15 +104,10 @@ def test_the_doctor_asks_several_masters_at_once(monkeypatch: pytest.MonkeyPatch
 def test_the_doctor_asks_masters_without_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the services do: the doctor would warn of masters that they reach."""
 
-    class Master(QuietHandler):
-        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"serverSparkVersion": "4.2.0"}')
+    class Master(AnswersOk):
+        body = b'{"serverSparkVersion": "4.2.0"}'
 
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    set_dead_proxy(monkeypatch)
     with serving(Master) as server:
         [line] = doctor._spark_of_jobs({"a": _spec("a", f"http://127.0.0.1:{server.server_port}")})
     assert line.verdict == "ok", line.found
