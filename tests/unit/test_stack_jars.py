@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from tidegate.interrupts import interruptible
 from tidegate.runtime.poll import wait_until
 from tidegate.stack import fetch, setup
 from tidegate.stack.errors import StackError
@@ -221,3 +223,24 @@ def test_a_setup_that_is_told_to_end_leaves_neither_a_download_nor_its_files(
         os.kill(int((shop.folder / "pid").read_text()), signal.SIGKILL)
     assert list(shop.cached.parent.iterdir()) == []
     assert (running.returncode, told.splitlines()[-1]) == (130, "setup: interrupted")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_setup_that_is_told_to_end_as_a_download_starts_leaves_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the program, nor the timer, for which Python would wait ten minutes before it ends."""
+    (shop.folder / "bin" / "mvn").write_text(f"#!/bin/sh\necho $$ > {shop.folder}/pid\nexec sleep 60\n")
+    start = threading.Timer.start
+
+    def interrupted(timer: threading.Timer) -> None:
+        start(timer)
+        assert wait_until(lambda: (shop.folder / "pid").exists() and (shop.folder / "pid").read_text(), 30, 0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        shop.get()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((shop.folder / "pid").read_text()), signal.SIGKILL)
+    assert wait_until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()), 10)

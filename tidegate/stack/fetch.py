@@ -7,11 +7,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
+from tidegate.interrupts import deferred
 from tidegate.stack.errors import StackError
 from tidegate.stack.java import Java
 
@@ -91,26 +92,35 @@ def _run(command: list[str], java: Java, arrival: str, count: Callable[[int], No
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
 
+    def kill_after_error(error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            kill()
+
     def give_up() -> None:
         late.set()
         kill()
 
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    ) as child:
-        timer = threading.Timer(FETCH_SECONDS, give_up)
-        timer.start()
-        try:
-            for line in child.stdout or ():
-                tail = [*tail[-14:], line.rstrip()]
-                if arrival in line and ".jar" in line:
-                    arrived += 1
-                    count(arrived)
-        except BaseException:
-            kill()
-            raise
-        finally:
-            timer.cancel()
+    with ExitStack() as ending:
+        with deferred():  # Ctrl-C during the start would leave the program and the timer behind
+            child = ending.enter_context(
+                subprocess.Popen(
+                    command,
+                    env=env,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    start_new_session=True,
+                )
+            )
+            ending.push(kill_after_error)
+            timer = threading.Timer(FETCH_SECONDS, give_up)
+            ending.callback(timer.cancel)
+            timer.start()
+        for line in child.stdout or ():
+            tail = [*tail[-14:], line.rstrip()]
+            if arrival in line and ".jar" in line:
+                arrived += 1
+                count(arrived)
     if late.is_set():
         raise StackError(f"{Path(command[0]).name} took more than {FETCH_SECONDS:g} s:\n  " + "\n  ".join(tail))
     if child.returncode != 0:
