@@ -433,6 +433,23 @@ def test_a_job_with_a_long_interval_is_not_fine_while_its_next_snapshot_is_await
     assert asked["tidegate.snapshots"] >= timedelta(seconds=600)
 
 
+def test_a_job_with_a_long_interval_keeps_its_decision_over_a_restart(
+    decided: list[JobSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its newest decision still holds, although it is older than the history that operator and scaler read."""
+    slow = job("silent").model_copy(update={"interval_seconds": 1200})
+    decided[2] = slow
+    with closing(Feed(ClientSettings(), timedelta(minutes=15))) as one:
+        one.start()
+
+        def found() -> bool:
+            with one.reading() as fleet:
+                known = fleet.get("silent")
+                return known is not None and known.decision is not None and not known.is_silent(datetime.now(UTC))
+
+        assert wait_until(lambda: one.state == "live" and found(), 10, 0.01)
+
+
 def test_a_broker_that_is_away_while_old_decisions_are_read_does_not_end_the_feed(
     decided: list[JobSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,9 +157,10 @@ class Feed:
                     while (message := others.poll()) is not None and not self._stop.is_set():
                         self._take(models, message)
                 if decided.at_end and done.at_end:
-                    self._caught_up.set()
-                    silent = silent or self._silent(now - self._history, now - back)
-                    next(silent, None)
+                    # Of a job with a long interval, the newest decision may hold and be older than the history.
+                    silent = silent or self._silent(now - max(self._history, longest), now - back)
+                    if next(silent, self) is self or self._on_demand:
+                        self._caught_up.set()
 
     def _silent(self, since: datetime, until: datetime) -> Iterator[None]:
         """Take in older decisions on the jobs that have none so far; give way from time to time."""
