@@ -18,6 +18,8 @@ from tidegate.runtime.clock import Clock
 THREADS = 16
 MOST_STREAMS = THREADS - 4
 """A stream holds a thread as long as it lasts; the others must stay free for questions."""
+KEEPALIVE_SECONDS = 20.0
+"""How often to ask whether KEDA is still there, and how long to wait for the answer; gRPC asks after two hours."""
 LOOK_SECONDS = 1.0
 """How often a stream looks whether its job has become active."""
 
@@ -74,7 +76,13 @@ class ExternalScaler:
 
 def serve(settings: KedaSettings, scaler: ExternalScaler) -> tuple[grpc.Server, int]:
     """Start the server; return it and its port. Raises `OSError` if the port is taken or a certificate is not there."""
-    server = grpc.server(ThreadPoolExecutor(THREADS, "keda"))
+    millis = int(KEEPALIVE_SECONDS * 1000)
+    options = [
+        ("grpc.keepalive_time_ms", millis),
+        ("grpc.http2.ping_timeout_ms", millis),
+        ("grpc.http2.max_pings_without_data", 0),  # a stream is silent for as long as nothing changes
+    ]
+    server = grpc.server(ThreadPoolExecutor(THREADS, "keda"), options=options)
     methods: dict[str, Callable[..., Any]] = {
         "IsActive": scaler.is_active,
         "StreamIsActive": scaler.stream_is_active,

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pb2
 
+from services.keda import app
 from services.keda.app import MOST_STREAMS, ExternalScaler, serve
 from services.keda.protocol import CLASSES, METHODS, SERVICE
 from services.keda.settings import KedaSettings
@@ -18,10 +19,12 @@ from tests.support.engine import step
 from tests.support.events import job, observed, snapshot
 from tests.support.fake_streaming_jobs import FakeJobs
 from tests.support.fleets import decision
+from tests.support.proxy import TcpProxy
 from tidegate.engine.state import JobState
 from tidegate.events.job import Mode
 from tidegate.events.snapshot import ClusterState
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.poll import wait_until
 
 LIMIT = 10.0
 
@@ -32,12 +35,12 @@ class Keda:
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address)
 
-    def ask(self, method: str, **fields: Any) -> Any:
+    def ask(self, method: str, limit: float | None = LIMIT, **fields: Any) -> Any:
         """Call a method."""
         request, response, streams = METHODS[method]
         kind = self.channel.unary_stream if streams else self.channel.unary_unary
         call = kind(f"/{SERVICE}/{method}", CLASSES[request].SerializeToString, CLASSES[response].FromString)
-        return call(CLASSES[request](**fields), timeout=LIMIT)
+        return call(CLASSES[request](**fields), timeout=limit)
 
     def slots(self, **fields: Any) -> Any:
         """Return the value of the metric."""
@@ -174,6 +177,34 @@ def test_streams_leave_threads_for_questions(keda: Keda, jobs: FakeJobs) -> None
     assert keda.slots(name="rates") == 3
     for stream in streams:
         stream.cancel()
+
+
+def test_streams_of_a_keda_that_is_cut_off_are_given_to_its_successor(
+    jobs: FakeJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node is gone without a word: the streams would stay open for two hours, and new ones would be refused."""
+    monkeypatch.setattr(app, "KEEPALIVE_SECONDS", 1.0)
+    decide(jobs, 3)
+    scaler = ExternalScaler(jobs, SystemClock())
+    server, port = serve(KedaSettings(keda_port=0), scaler)
+    with TcpProxy(port) as network:
+        lost, successor = Keda(f"127.0.0.1:{network.port}"), Keda(f"127.0.0.1:{port}")
+        streams = [lost.ask("StreamIsActive", None, name="rates") for _ in range(MOST_STREAMS)]
+        assert [next(stream).result for stream in streams] == [True] * MOST_STREAMS
+        network.timeout()
+
+        def served() -> bool:
+            try:
+                return bool(next(successor.ask("StreamIsActive", name="rates")).result)
+            except grpc.RpcError:
+                return False
+
+        assert not served()
+        assert wait_until(served, LIMIT, 0.2)
+        lost.channel.close()
+        successor.channel.close()
+    scaler.ending.set()
+    assert server.stop(1.0).wait(LIMIT)
 
 
 def test_the_end_of_the_server_ends_its_streams(jobs: FakeJobs) -> None:
