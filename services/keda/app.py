@@ -15,7 +15,7 @@ from services.keda.settings import KedaSettings
 from tidegate.fleet.fleet import LiveFleet
 from tidegate.runtime.clock import Clock
 
-THREADS = 16
+THREADS = 132
 MOST_STREAMS = THREADS - 4
 """A stream holds a thread as long as it lasts; the others must stay free for questions."""
 KEEPALIVE_SECONDS = 20.0

@@ -166,6 +166,16 @@ def test_a_job_without_slots_is_not_active(keda: Keda, jobs: FakeJobs) -> None:
     stream.cancel()
 
 
+def test_each_of_a_hundred_jobs_has_its_stream(keda: Keda, jobs: FakeJobs) -> None:
+    """KEDA opens one for each trigger: a job whose stream is refused starts only at KEDA's next poll."""
+    decide(jobs, 3)
+    streams = [keda.ask("StreamIsActive", name="rates") for _ in range(100)]
+    assert [next(stream).result for stream in streams] == [True] * 100
+    assert keda.slots(name="rates") == 3
+    for stream in streams:
+        stream.cancel()
+
+
 def test_streams_leave_threads_for_questions(keda: Keda, jobs: FakeJobs) -> None:
     """However many streams are asked for, a question is still answered; a stream too many is refused."""
     decide(jobs, 3)
