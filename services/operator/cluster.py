@@ -22,7 +22,7 @@ class KubernetesStreamingJobs:
 
     def all(self) -> list[dict[str, Any]]:
         """Return every object as it is now."""
-        return self._api.listed(self._path)
+        return self._listed()
 
     def change(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a patch into an object; one with a `resourceVersion` applies to that version only."""
@@ -39,7 +39,16 @@ class KubernetesStreamingJobs:
 
     def answers(self) -> None:
         """Ask for something small; raise `ApiError` if there is no answer."""
-        self._api.listed(self._path, limit="1")
+        self._listed(limit="1")
+
+    def _listed(self, **query: str) -> list[dict[str, Any]]:
+        try:
+            return self._api.listed(self._path, **query)
+        except ApiRefused as error:
+            if error.status != NOT_FOUND:  # a namespace that does not exist has an empty list
+                raise
+            text = f"this cluster knows no StreamingJobs: apply deploy/kubernetes/crd ({error})"
+            raise ApiRefused(NOT_FOUND, text) from None
 
 
 def own_namespace() -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from services.operator.app import Operator, TopicsLost
+from services.operator.cluster import KubernetesStreamingJobs
 from services.operator.status import camel, changes
 from tests.support.events import command, result
 from tests.support.fake_streaming_jobs import FIELDS, FakeJobs, FakeStreamingJobs
@@ -20,6 +21,7 @@ from tidegate.events.decision import Decision, Status, TrailEntry
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState
+from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused
 from tidegate.operate import with_mode
 from tidegate.runtime.health import Health
 from tools import crd
@@ -624,6 +626,19 @@ def test_an_api_server_that_is_away_is_waited_for(world: World, caplog: pytest.L
     assert [line for line in said if "cannot list" in line] == ["cannot list the StreamingJobs: no answer"]
     assert "the API server answers again" in said
     assert world.jobs.published[-1].job_id == "other"
+
+
+def test_a_cluster_that_does_not_know_the_kind_says_what_to_apply() -> None:
+    """Somebody has deleted the CustomResourceDefinition, or has never applied it: a bare 404 names neither."""
+
+    class Bare:
+        def listed(self, path: str, **_query: str) -> list[dict[str, Any]]:
+            raise ApiRefused(404, f"GET https://api{path}: 404: 404 page not found")
+
+    cluster = KubernetesStreamingJobs(cast("Api", Bare()), "jobs")
+    for ask in (cluster.all, cluster.answers):
+        with pytest.raises(ApiError, match=r"knows no StreamingJobs: apply deploy/kubernetes/crd \(GET .*404"):
+            ask()
 
 
 def test_the_selector_finds_the_executors_of_the_job(world: World) -> None:
