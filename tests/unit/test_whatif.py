@@ -25,6 +25,7 @@ from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
 from tidegate.twin.calibrate import Calibration, calibrate
+from tidegate.whatif.continuation import Continuation, model_for
 from tidegate.whatif.course import Course, course_of
 from tidegate.whatif.differences import differences_of, first_difference
 from tidegate.whatif.engines import OtherEngine, ThisEngine
@@ -163,6 +164,29 @@ def test_the_twin_goes_on_where_the_recording_stood() -> None:
         ids = [batch.batch_id for s in found for batch in s.batches]
         assert all(b > a for a, b in pairwise(ids))
         assert ids[0] > max(batch.batch_id for s in hour.snapshots for batch in s.batches)
+
+
+def test_the_batch_that_was_at_work_ends_when_it_would_have() -> None:
+    """The twin starts within that batch; a new one would end later, and take what had arrived since."""
+    hour = recorded("hpa", NIGHT, Way.HANDOVER)
+    found, most = calibrate(hour.snapshots, hour.results), SPEC.scaling.max_parallelism
+    model = model_for(SPEC, found).without_noise()
+    batches = {batch.started_at: batch for snapshot in hour.snapshots for batch in snapshot.batches}
+    compared = 0
+    for place, snapshot in enumerate(hour.snapshots[:-5], start=1):
+        began, size = snapshot.current_batch_started_at, snapshot.slots_granted or 0
+        real = batches.get(began) if began is not None else None
+        steady = {s.slots_granted for s in hour.snapshots[max(0, place - 5) : place + 4]} == {size}
+        if real is None or real.duration_seconds < 8.0 or not steady:
+            continue
+        rest = hour.snapshots[place - 1 :]
+        twin = Continuation(rest, model, found.shares, size=size, most=most, last_batch=0, seed=0)
+        ours = next(batch for s in hour.snapshots[place:] for batch in twin.advance(s)[0].batches)
+        assert ours.started_at == real.started_at
+        assert ours.input_records == pytest.approx(real.input_records, rel=0.1)
+        assert ours.duration_seconds == pytest.approx(real.duration_seconds, rel=0.2)
+        compared += 1
+    assert compared > 3
 
 
 def test_the_twin_says_how_far_to_trust_it() -> None:

@@ -61,15 +61,22 @@ class Continuation:
         first = recorded[0]
         load = load_of(recorded)
         topic = TwinTopic("source", shares, load)
-        topic.written = first_lag(recorded, load)
+        waiting, since = first_lag(recorded, load), _batch_seconds(first) if size else 0.0
+        topic.written = max(0, waiting - round(since * load.rate(0.0)))
         self._world = World(
             [replace(model, job_id=first.job_id, pipeline_id=first.pipeline_id)],
             [topic],
             [SlotPool(model.pool_id, 2 * max(size, most, 1))],  # a handover holds two sizes
-            sizes={first.job_id: size},
+            sizes={},
             seed=seed,
             epoch=first.sequence,
         )
+        if size:
+            # The batch that was at work took what had arrived when it began.
+            job = self._world.job(first.job_id)
+            job.start(-since, size, warm=True)
+            job.act(-since)
+            topic.write(waiting - topic.written, 0.0)
         self._first = first
         self._offset = last_batch + 1
         self._runs: dict[str | None, str | None] = {None: first.incarnation}
@@ -151,3 +158,9 @@ class Continuation:
             return None
         used = pool.slots_used - (recorded.slots_granted or 0) + slots
         return pool.model_copy(update={"slots_used": min(max(0, used), pool.slots_total)})
+
+
+def _batch_seconds(snapshot: MetricSnapshot) -> float:
+    """Return for how long the running batch had been at work; 0 if there was none."""
+    began = snapshot.current_batch_started_at
+    return 0.0 if began is None else max(0.0, snapshot.sequence - began.timestamp())
