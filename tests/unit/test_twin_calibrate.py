@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pytest
 from typer.testing import CliRunner
@@ -22,8 +23,9 @@ from tidegate.lab.simulate import simulate
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, RestartCosts, StageModel
-from tidegate.twin.recorded import CannotCalibrate, load_of, shares_of
+from tidegate.twin.recorded import CannotCalibrate, changes_of, load_of, shares_of
 from tidegate.twin.rerun import carried_out, compare, rerun
+from tidegate.twin.samples import samples_of
 from tidegate.twin.workloads import step
 from tidegate.whatif.recorded import RecordedJob
 
@@ -106,6 +108,35 @@ def test_the_figures_of_changes_in_place_are_found() -> None:
     assert costs.first_batch_seconds == pytest.approx(MODEL.in_place.first_batch_seconds, abs=0.4)
     assert MODEL.in_place.shrink_seconds <= costs.shrink_seconds <= MODEL.in_place.shrink_seconds + 5.0
     assert found.record_cost_seconds == pytest.approx(0.002, rel=0.02)
+
+
+@pytest.mark.parametrize("way", [Way.HANDOVER, Way.IN_PLACE])
+def test_the_first_batch_on_new_executors_is_one_figure_for_all_sizes(way: Way) -> None:
+    """The model has no part per slot for it, so where it grows with the size, the fit takes the median."""
+    model = replace(MODEL, ways=(way,))
+    scenario = one_job(model, spec_for(model), step(2500.0, 3600.0), seed=3)
+    sizes = (3, 4, 6, 3, 8, 5, 8, 3, 5, 7, 8, 6, 8)
+    plan = PlanDecider([(200.0 * place, size) for place, size in enumerate(sizes, start=1)], scenario.epoch)
+    recording = simulate(scenario, plan, keep_snapshots=True)["recorded"]
+    samples = samples_of(recording.snapshots, shares_of(recording.snapshots), changes_of(recording.results))
+    slots = {sample.batch.batch_id: sample.slots for sample in samples if sample.cold is way}
+    longer = [
+        s.model_copy(
+            update={
+                "batches": tuple(
+                    b.model_copy(update={"duration_seconds": b.duration_seconds + 2.0 * slots.get(b.batch_id, 0)})
+                    for b in s.batches
+                )
+            }
+        )
+        for s in recording.snapshots
+    ]
+    costs = calibrate(longer, recording.results).model("recorded")
+    found, true = (
+        (each.in_place if way is Way.IN_PLACE else each.handover).first_batch_seconds for each in (costs, MODEL)
+    )
+    assert len(set(slots.values())) >= 3
+    assert found == pytest.approx(true + 2.0 * median(slots.values()), abs=2.5)
 
 
 @pytest.mark.parametrize("way", [Way.HANDOVER, Way.IN_PLACE])

@@ -23,7 +23,16 @@ from itertools import pairwise
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
-from tidegate.twin.calibrate_ways import HandoverFit, InPlaceFit, Sized, handovers_of, in_place_of, restarts_of, sized
+from tidegate.twin.calibrate_ways import (
+    HandoverFit,
+    InPlaceFit,
+    Sized,
+    handovers_of,
+    in_place_of,
+    level,
+    restarts_of,
+    sized,
+)
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.recorded import (
     CannotCalibrate,
@@ -140,14 +149,17 @@ def calibrate(
     seen = [s.batch for s in samples if s.batch.output_records is not None]
     exit_seconds, restarts = restarts_of([s for s in everything if s.cold is Way.RESTART], results)
 
+    def first_batches(way: Way) -> list[tuple[int, float]]:
+        return [(s.slots, s.batch.duration_seconds - line.at(s)) for s in samples if s.cold is way]
+
     def first_batch(way: Way) -> Sized | None:
-        return sized([(s.slots, s.batch.duration_seconds - line.at(s)) for s in samples if s.cold is way])
+        return level([seconds for _, seconds in first_batches(way)])
 
     return Calibration(
         overhead_seconds=max(0.0, line.overhead),
         record_cost_seconds=line.cost,
         noise_share=min(0.5, statistics.pstdev(map(line.off, kept))) if len(kept) > 1 else 0.0,
-        first_batch=first_batch(Way.RESTART) or Sized(0.0),
+        first_batch=sized(first_batches(Way.RESTART)) or Sized(0.0),
         restart=sized(restarts),
         handover=handovers_of(changes, everything, first_batch(Way.HANDOVER) or Sized(0.0)),
         in_place=in_place_of(changes, snapshots, first_batch(Way.IN_PLACE)),

@@ -118,7 +118,12 @@ def sized(points: Sequence[tuple[int, float]]) -> Sized | None:
         if fit.slope > 0:
             left = [s - fit.slope * n for n, s in zip(sizes, seconds, strict=True)]
             return Sized(fit.intercept, fit.slope, max(left) - min(left))
-    return Sized(statistics.median(seconds), 0.0, max(seconds) - min(seconds))
+    return level(seconds)
+
+
+def level(seconds: Sequence[float]) -> Sized | None:
+    """Return the median of a time that does not grow with the size, or has no part per slot in the model."""
+    return Sized(statistics.median(seconds), 0.0, max(seconds) - min(seconds)) if seconds else None
 
 
 def handovers_of(
@@ -150,5 +155,4 @@ def in_place_of(
     if not grown and not shrunk:
         return None
     # Each executor registers by itself, so the time does not grow with the size.
-    register = Sized(statistics.median(grown), 0.0, max(grown) - min(grown)) if grown else None
-    return InPlaceFit(len(grown), len(shrunk), register, first_batch, min(shrunk, default=None))
+    return InPlaceFit(len(grown), len(shrunk), level(grown), first_batch, min(shrunk, default=None))
