@@ -21,6 +21,7 @@ from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.simulate import simulate
 from tidegate.twin.calibrate import calibrate
+from tidegate.twin.calibrate_ways import InPlaceFit, Sized
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, RestartCosts, StageModel
 from tidegate.twin.recorded import CannotCalibrate, changes_of, load_of, shares_of
@@ -207,6 +208,18 @@ def test_starts_of_several_sizes_give_a_line() -> None:
     assert found.restart.at(8) == pytest.approx(18.7, abs=1.0)
     assert found.first_batch.at(8) == pytest.approx(13.0, abs=1.5)
     assert found.first_batch.at(2) == pytest.approx(6.0, abs=1.5)
+
+
+def test_one_slow_start_does_not_make_all_starts_slow() -> None:
+    """The middle of the twin's starts and registrations is the median of the recorded ones, however far these spread.
+
+    Somebody may stop a job over night, and one executor may wait an hour for its machine.
+    """
+    slow = Sized(20.0, spread_seconds=3600.0)
+    found = replace(calibrate(_recorded()), restart=slow, exit_seconds=2.0, in_place=InPlaceFit(3, 0, slow, None, None))
+    model = found.model("recorded").without_noise()
+    assert model.restart.exit_seconds + model.restart.start_seconds == pytest.approx(20.0)
+    assert model.in_place.register_seconds == pytest.approx(20.0)
 
 
 def test_calibrate_prints_the_fit_the_errors_and_draws_both(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from tidegate.twin.calibrate_ways import (
     level,
     restarts_of,
     sized,
+    spread_around,
 )
 from tidegate.twin.model import JobModel, StageModel
 from tidegate.twin.recorded import (
@@ -89,13 +90,13 @@ class Calibration:
         )
         if self.restart is not None:
             exit_seconds = base.restart.exit_seconds if self.exit_seconds is None else self.exit_seconds
-            spread = self.restart.spread_seconds
+            start, jitter = spread_around(self.restart.seconds - exit_seconds, self.restart.spread_seconds)
             restart = replace(
                 restart,
                 exit_seconds=exit_seconds,
-                start_seconds=max(0.0, self.restart.seconds - exit_seconds - spread / 2),
+                start_seconds=start,
                 start_slot_seconds=self.restart.slot_seconds,
-                start_jitter_seconds=spread,
+                start_jitter_seconds=jitter,
             )
         return replace(
             base,

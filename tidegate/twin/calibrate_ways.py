@@ -70,12 +70,12 @@ class InPlaceFit:
         """Return the figures of the model; `base` supplies what was not seen."""
         costs = base if self.shrink_seconds is None else replace(base, shrink_seconds=self.shrink_seconds)
         if self.register is not None:
-            spread = self.register.spread_seconds
+            register, jitter = spread_around(self.register.seconds, self.register.spread_seconds)
             # Executors that have registered are offered tasks at once: what follows is the wait for a batch.
             costs = replace(
                 costs,
-                register_seconds=max(0.0, self.register.seconds - spread / 2),
-                register_jitter_seconds=spread,
+                register_seconds=register,
+                register_jitter_seconds=jitter,
                 working_seconds=0.0,
             )
         if self.first_batch is not None:
@@ -124,6 +124,12 @@ def sized(points: Sequence[tuple[int, float]]) -> Sized | None:
 def level(seconds: Sequence[float]) -> Sized | None:
     """Return the median of a time that does not grow with the size, or has no part per slot in the model."""
     return Sized(statistics.median(seconds), 0.0, max(seconds) - min(seconds)) if seconds else None
+
+
+def spread_around(middle: float, spread: float) -> tuple[float, float]:
+    """Return the least of a time and its jitter, so that its middle stays what it is, and none is below 0."""
+    jitter = min(spread, 2.0 * max(0.0, middle))
+    return max(0.0, middle - jitter / 2), jitter
 
 
 def handovers_of(
