@@ -20,7 +20,7 @@ from tidegate.events.snapshot import MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.simulate import simulate
-from tidegate.twin.calibrate import calibrate
+from tidegate.twin.calibrate import batch_error, calibrate
 from tidegate.twin.calibrate_ways import InPlaceFit, Sized
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, RestartCosts, StageModel
@@ -208,6 +208,22 @@ def test_starts_of_several_sizes_give_a_line() -> None:
     assert found.restart.at(8) == pytest.approx(18.7, abs=1.0)
     assert found.first_batch.at(8) == pytest.approx(13.0, abs=1.5)
     assert found.first_batch.at(2) == pytest.approx(6.0, abs=1.5)
+
+
+def test_a_job_without_overhead_is_fitted_by_a_line_through_nought() -> None:
+    """Where the best line would give a negative overhead, records do not cost more than they did."""
+    recorded = [
+        s.model_copy(
+            update={
+                "batches": tuple(b.model_copy(update={"duration_seconds": b.duration_seconds**1.5}) for b in s.batches)
+            }
+        )
+        for s in _recorded()
+    ]
+    results = _simulated().results
+    found = calibrate(recorded, results)
+    assert found.overhead_seconds == 0.0
+    assert batch_error(found, recorded, results) <= 0.05
 
 
 def test_one_slow_start_does_not_make_all_starts_slow() -> None:

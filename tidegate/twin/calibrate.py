@@ -216,6 +216,10 @@ def _line(samples: Sequence[Sample]) -> _Line:
     )
     if slope <= 0:
         raise CannotCalibrate("larger batches took no longer in the recording, so there is no cost per record to fit")
+    if y < slope * x:  # no overhead is below 0: the line goes through 0
+        products = ((w * a * b, w * a * a) for w, a, b in zip(weights, xs, ys, strict=True))
+        up, down = map(math.fsum, zip(*products, strict=True))
+        return _Line(0.0, up / down)
     return _Line(y - slope * x, slope)
 
 
