@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from statistics import median
+from time import process_time
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +18,7 @@ from tidegate.cli import app
 from tidegate.cli.calibrate import calibrate_and_compare
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.result import Phase
-from tidegate.events.snapshot import MetricSnapshot, Part
+from tidegate.events.snapshot import MetricSnapshot, MicroBatch, Part
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.simulate import simulate
@@ -41,6 +43,7 @@ MODEL = JobModel(
     output_ratio=0.5,
     restart=RestartCosts(exit_seconds=2.0, start_seconds=20.0, start_jitter_seconds=8.0, first_batch_seconds=3.0),
 )
+MS = timedelta(milliseconds=1)
 
 
 @cache
@@ -175,6 +178,22 @@ def test_only_what_was_carried_out_is_repeated() -> None:
     ]
     found = carried_out(recorded.commands, refused)
     assert [(command.command_id, command.way) for command in found] == [(second.command_id, Way.IN_PLACE)]
+
+
+def test_a_long_recording_is_compared_in_seconds() -> None:
+    """Each recorded batch finds the nearest of the twin's by its time: looking at all would take hours for a week."""
+    recorded = _recorded()
+    batches = [b.model_copy(update={"started_at": b.started_at + k * MS}) for b in _batches(recorded) for k in range(9)]
+    long = [recorded[0].model_copy(update={"batches": tuple(batches)}), *recorded[1:]]
+    began = process_time()
+    found = compare(long, long, MODEL)
+    assert (found.batch_error, found.batch_points) == (0.0, len(batches) + len(_batches(recorded[1:])))
+    assert found.batch_points > 6000
+    assert process_time() - began < 5.0
+
+
+def _batches(snapshots: list[MetricSnapshot]) -> list[MicroBatch]:
+    return [batch for snapshot in snapshots for batch in snapshot.batches]
 
 
 def test_an_uncalibrated_twin_is_told_apart() -> None:

@@ -7,12 +7,14 @@ how long a stop and a start take. Each recorded batch is compared with the twin'
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from tidegate.events.command import ScalingCommand
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, MicroBatch
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.pool import SlotPool
@@ -111,9 +113,9 @@ def compare(
         seconds.append(abs(other - lag) * record_seconds(model, shares, size))
         if lag > FLOOR_SECONDS * load.rate(real.sequence - recorded[0].sequence):
             relative.append(abs(other - lag) / lag)
-    made = [batch for snapshot in twin for batch in snapshot.batches]
+    made = sorted((batch for snapshot in twin for batch in snapshot.batches), key=attrgetter("started_at"))
     durations = [
-        abs(min(made, key=lambda b: abs(b.started_at - batch.started_at)).duration_seconds / batch.duration_seconds - 1)
+        abs(_nearest(made, batch).duration_seconds / batch.duration_seconds - 1)
         for snapshot in recorded
         for batch in snapshot.batches
         if made and batch.duration_seconds and part(batch)
@@ -129,6 +131,12 @@ def compare(
         batch_error=statistics.median(durations),
         batch_points=len(durations),
     )
+
+
+def _nearest(made: Sequence[MicroBatch], batch: MicroBatch) -> MicroBatch:
+    """Return the batch of `made`, in the order of their starts, that started nearest to another one."""
+    place = bisect_left(made, batch.started_at, key=attrgetter("started_at"))
+    return min(made[max(0, place - 1) : place + 1], key=lambda b: abs(b.started_at - batch.started_at))
 
 
 def first_lag(snapshots: Sequence[MetricSnapshot], load: Load) -> int:
