@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from time import sleep
 
 import pytest
 import typer
@@ -158,6 +159,23 @@ def test_the_suite_scores_every_cell_the_same_in_any_process() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "flip271" in text
     assert f"{here[1].score.cost:.0f}" in text
+
+
+def _noted(work: tuple[Path, int]) -> int:
+    """Fail on the first item; else leave a file."""
+    folder, number = work
+    if number == 0:
+        raise ValueError("the first one fails")
+    sleep(0.2)
+    (folder / str(number)).touch()
+    return number
+
+
+def test_the_first_error_ends_a_run_instead_of_all_that_is_left(tmp_path: Path) -> None:
+    """Who mistypes an option does not wait for hours of simulations until that is said."""
+    with pytest.raises(ValueError, match="the first one fails"):
+        list(spread(_noted, [(tmp_path, number) for number in range(40)], processes=2))
+    assert len(list(tmp_path.iterdir())) < 20
 
 
 def test_unknown_names_are_told_with_the_known_ones() -> None:

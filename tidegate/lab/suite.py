@@ -151,5 +151,8 @@ def spread(work: Callable[[T], R], todo: Sequence[T], *, processes: int | None =
         yield from map(work, todo)
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(work, each) for each in todo]):
-            yield future.result()
+        try:
+            for future in as_completed([pool.submit(work, each) for each in todo]):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, or Ctrl-C, nobody waits for the rest
