@@ -184,6 +184,20 @@ def test_entries_name_a_policy_and_its_options() -> None:
         setting_of("nothing")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tide:horizon=1800", r"tide:horizon=1800: scaling.policy_options.horizon: unknown option, known are catch_up"),
+        ("tide:headroom", r"scaling.policy_options.headroom: must be a number, found ''"),
+        ("hpa:cooldon.up_seconds=9", r"scaling.guards.cooldon: unknown guard, known are "),
+    ],
+)
+def test_an_entry_with_a_bad_option_is_refused_before_anything_runs(text: str, told: str) -> None:
+    """Plans for all pairs take minutes: a mistyped option is not found out after them, as a traceback."""
+    with pytest.raises(UnknownName, match=told):
+        setting_of(text)
+
+
 def test_a_mechanism_is_worth_what_the_cost_rises_without_it(tmp_path: Path) -> None:
     """The difference is taken per pair; a mechanism without which nothing changes is worth nothing."""
     _keep(tmp_path, [])

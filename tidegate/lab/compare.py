@@ -18,6 +18,7 @@ from tidegate.events.wire import Scalar
 from tidegate.installed import engine
 from tidegate.lab.attain import CACHE, attainable
 from tidegate.lab.bill import MONTH_SECONDS
+from tidegate.lab.jobs import lab_model, spec_for
 from tidegate.lab.pairs import Pair
 from tidegate.lab.score import Parts, score
 from tidegate.lab.simulate import simulate
@@ -71,7 +72,7 @@ class PairCost:
 def setting_of(text: str) -> Setting:
     """Return the setting that a text names: a policy, a variant, or `policy:option=value,guard.option=value`.
 
-    `(tuned)` after a policy's name takes its tuning. Raises `UnknownName`.
+    `(tuned)` after a policy's name takes its tuning. Raises `UnknownName`, also for an option that the engine refuses.
     """
     if text in VARIANTS:
         return VARIANTS[text]
@@ -86,6 +87,11 @@ def setting_of(text: str) -> Setting:
         option, _, value = part.partition("=")
         guard, _, inner = option.strip().rpartition(".")
         (guards.setdefault(guard, {}) if guard else options)[inner] = _scalar(value)
+    spec = spec_for(lab_model())
+    changes = {"policy": name, "policy_options": options, "guards": guards}
+    problems = engine().check(spec.model_copy(update={"scaling": spec.scaling.model_copy(update=changes)}))
+    if problems:
+        raise UnknownName(f"{text}: {'; '.join(problems)}")
     return Setting(text, name, Tuning(options, guards))
 
 
