@@ -273,3 +273,5 @@ def test_the_command_compares_policies_on_a_set(tmp_path: Path) -> None:
     assert row["label"] == "threshold"
     assert row["ratio"] == pytest.approx(sum(row["parts"].values()))
     assert CliRunner().invoke(lab_app, ["--set", "train", "--policy", "nothing"]).exit_code == 2
+    twice = CliRunner().invoke(lab_app, [*options, *files, "--policy", "threshold", "--policy", "threshold"])
+    assert twice.output == result.output  # one row, whose error is not that of twice as many pairs

@@ -140,7 +140,7 @@ def _run_set(
     """Run policies, or one without each of its mechanisms, on the pairs of a set; print what each costs."""
     ablated = " ".join(policies or ["tide"])
     everyone = [*sorted(engine().policies), *(f"{name} (tuned)" for name in tunings()), *VARIANTS]
-    chosen = settings_of(ablated) if ablate else [setting_of(text) for text in policies or everyone]
+    chosen = settings_of(ablated) if ablate else [setting_of(text) for text in dict.fromkeys(policies or everyone)]
     compared = compare(pairs, chosen, ways, folder=folder, processes=processes)
     outcomes = _all_of(compared, len(pairs) * len(chosen), "pairs")
     _print(*([ablation_table(ablated, outcomes)] if ablate else tables(outcomes)))
