@@ -262,7 +262,7 @@ def test_a_constant_has_its_value_back_after_a_run(tmp_path: Path, monkeypatch: 
 def test_the_command_compares_policies_on_a_set(tmp_path: Path) -> None:
     """`--set` prints each pair, the policies with their spread, and costs by kind and by load; --json has it all."""
     _keep(tmp_path, [])
-    scores = tmp_path / "scores.json"
+    scores = tmp_path / "of" / "today" / "scores.json"
     options = ["--set", "train", "--kind", DECAY.kind, "--load", "decay", "--ways", "restart", "--processes", "1"]
     files = ["--cache", str(tmp_path), "--json", str(scores)]
     result = CliRunner().invoke(lab_app, [*options, *files, "--policy", "threshold"])
@@ -273,5 +273,8 @@ def test_the_command_compares_policies_on_a_set(tmp_path: Path) -> None:
     assert row["label"] == "threshold"
     assert row["ratio"] == pytest.approx(sum(row["parts"].values()))
     assert CliRunner().invoke(lab_app, ["--set", "train", "--policy", "nothing"]).exit_code == 2
+    refused = CliRunner().invoke(lab_app, [*options, "--policy", "threshold", "--json", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert f"--json: {tmp_path} is a folder" in refused.output
     twice = CliRunner().invoke(lab_app, [*options, *files, "--policy", "threshold", "--policy", "threshold"])
     assert twice.output == result.output  # one row, whose error is not that of twice as many pairs

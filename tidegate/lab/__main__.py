@@ -104,6 +104,9 @@ def lab(
     Example:  python -m tidegate.lab --set choose --policy tide --policy tide:horizon_seconds=1800 --ways restart
     """
     _refuse_unused(context, pair_set, scenarios=scenarios)
+    for option, path in (("--json", scores), ("--out", out)):
+        if path is not None and path.is_dir():
+            raise refused("tidegate.lab", f"{option}: {path} is a folder")
     usual = 1.0 if quick else SECONDS / 3600
     try:
         if pair_set is not None:
@@ -196,6 +199,7 @@ def _print(*tables: Table) -> None:
 
 def _write(path: Path | None, scores: dict[str, object]) -> None:
     if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
 
 
