@@ -308,6 +308,15 @@ def test_the_tuner_names_a_trace_it_cannot_read(tmp_path: Path) -> None:
     assert "cannot be read" in result.output
 
 
+def test_the_tuner_names_a_policy_it_does_not_know() -> None:
+    """It is refused before any trial, as everywhere in the lab."""
+    app = typer.Typer()
+    app.command()(tuner.main)
+    result = CliRunner().invoke(app, ["--policy", "keda", "--policy", "nope"])
+    assert result.exit_code == 2
+    assert "unknown policy 'nope', known are" in result.output
+
+
 def test_the_kept_tunings_fit_their_policies() -> None:
     """Every tuning in tunings.json is accepted by the engine and says what it was trained on."""
     scenario = _step_scenario()

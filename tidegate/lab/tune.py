@@ -180,6 +180,10 @@ def main(
     out: Annotated[Path, typer.Option("--out", help="File of the tunings.")] = KEPT,
 ) -> None:
     """Search the options of policies on training loads and write the best."""
+    known = sorted(engine().policies)
+    for name in policy or ():
+        if name not in known:
+            raise refused("tidegate.lab.tune", f"unknown policy {name!r}, known are {', '.join(known)}")
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     play = Playback(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
     try:
@@ -189,7 +193,7 @@ def main(
     named = ", ".join(path.name for path in load or ())
     label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
-    chosen, console = policy or sorted(engine().policies), Console()
+    chosen, console = policy or known, Console()
     done = spread(partial(tune, loads=loads, trials=trials, seed=seed), chosen, processes=processes)
     for found in track(done, total=len(chosen), description="tuning", console=Console(stderr=True)):
         kept[found.policy] = {
