@@ -202,6 +202,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lab(*(word for policy in IN_PLACE_POLICIES[:-1] for word in ("--policy", policy)))
     if restarts["ways"] != ["restart"]:
         raise ValueError(f"the first run must be one by restart, found {', '.join(restarts['ways'])}")
+    if in_place is not None:
+        if in_place["ways"][0] != "in_place":
+            raise ValueError(f"the second run must be one in place, found {', '.join(in_place['ways'])}")
+        first, second = source(restarts, commit), source(in_place, commit)
+        if first != second:
+            raise ValueError(f"both runs must be of the same pairs and engine, found {first} and {second}")
     for path, block in blocks(restarts, in_place, commit).items():
         path.write_text(with_block(path.read_text(encoding="utf-8"), block), encoding="utf-8")
     print(f"written: {', '.join(path.name for path in (README, LAB, TIDE))} ({source(restarts, commit)})")

@@ -74,6 +74,30 @@ def test_runs_given_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
         lab_page.main(["--from", str(scores), str(scores)])
 
 
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (RESULT, "must be one in place, found restart"),
+        ({**IN_PLACE, "engine_version": "8"}, "engine version 8"),
+        ({**IN_PLACE, "outcomes": IN_PLACE["outcomes"][:1]}, "1 pairs"),
+    ],
+)
+def test_a_second_run_of_other_pairs_or_another_engine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: dict[str, Any], told: str
+) -> None:
+    """One line says where the figures of both tables come from, so it must be true of both."""
+    for name in ("README", "LAB", "TIDE"):
+        path = tmp_path / f"{name}.md"
+        path.write_text("<!-- lab:begin -->\nold\n<!-- lab:end -->\n", encoding="utf-8")
+        monkeypatch.setattr(lab_page, name, path)
+    scores, in_place = tmp_path / "lab.json", tmp_path / "in-place.json"
+    scores.write_text(json.dumps(RESULT), encoding="utf-8")
+    in_place.write_text(json.dumps(second), encoding="utf-8")
+    with pytest.raises(ValueError, match=told):
+        lab_page.main(["--from", str(scores), str(in_place)])
+    assert "old" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
 def test_all_documents_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks are replaced, with set, rounds, engine version and commit; all around them stays."""
     for name in ("README", "LAB", "TIDE"):
