@@ -30,7 +30,7 @@ TIERS = {
     "s3": "jobs whose files are all on a real S3 server; only `make test-s3` runs them",
     "e2e": "the whole loop on real Kafka, Redis and Spark",
 }
-OURS = ("tidegate", "services", "collector", "decider", "actuator", "demo")
+OURS = ("tidegate", "services", "collector", "decider", "actuator", "operator", "keda", "console", "demo", "load")
 TESTS = Path(__file__).parent
 settings.register_profile("tidegate", deadline=None)  # no test is judged by the speed of the machine
 settings.load_profile("tidegate")

@@ -18,6 +18,9 @@ import pytest
 def test_quiet(): logging.getLogger("tidegate.engine.decide").warning("only a warning")
 def test_foreign(): logging.getLogger("aiokafka").error("not ours")
 def test_loud(): logging.getLogger("tidegate.engine.decide").error("the flux ran out")
+def test_console(): logging.getLogger("console").error("no page")
+def test_keda(): logging.getLogger("keda").error("no answer")
+def test_operator(): logging.getLogger("operator").error("no change")
 @pytest.mark.expects_errors("this test breaks it on purpose")
 def test_loud_on_purpose(): logging.getLogger("tidegate.runtime.consumer").error("broken")
 @pytest.mark.expects_errors
@@ -43,6 +46,9 @@ def test_an_error_of_ours_fails_the_test_that_logged_it(tmp_path: Path) -> None:
         "test_quiet": "PASSED",
         "test_foreign": "PASSED",
         "test_loud": "FAILED",
+        "test_console": "FAILED",
+        "test_keda": "FAILED",
+        "test_operator": "FAILED",
         "test_loud_on_purpose": "PASSED",
         "test_without_reason": "FAILED",
     }
