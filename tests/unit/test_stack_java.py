@@ -1,10 +1,12 @@
 """Finding and installing a Java, tried on scripts that answer like one."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tidegate.stack import java
 from tidegate.stack.errors import StackError
 from tidegate.stack.java import ensure_java, find_java
 
@@ -25,8 +27,8 @@ def test_java_home_goes_before_path(tmp_path: Path) -> None:
     """A user who sets JAVA_HOME gets that Java, whatever is on PATH."""
     chosen = fake_java(tmp_path / "chosen", "21.0.2")
     other = fake_java(tmp_path / "other", "17.0.9")
-    java = find_java({"JAVA_HOME": str(tmp_path / "chosen"), "PATH": str(other.parent)})
-    assert (java.executable, java.version) == (chosen, "21.0.2")
+    found = find_java({"JAVA_HOME": str(tmp_path / "chosen"), "PATH": str(other.parent)})
+    assert (found.executable, found.version) == (chosen, "21.0.2")
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
@@ -51,6 +53,21 @@ def test_the_refusal_names_the_java_and_the_reason(tmp_path: Path, version: str,
     assert f"{program} {reason}" in str(refusal.value)
 
 
+def test_a_java_that_hangs_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the questions it does not answer, the next Java is asked."""
+    run = java._run
+
+    def hanging(command: list[Path | str]) -> subprocess.CompletedProcess[str]:
+        if command == [hangs, "--list-modules"]:
+            raise subprocess.TimeoutExpired([str(word) for word in command], 60)
+        return run(command)
+
+    monkeypatch.setattr(java, "_run", hanging)
+    hangs = fake_java(tmp_path / "hangs", "17.0.1")
+    good = fake_java(tmp_path / "good", "17.0.9")
+    assert find_java({"JAVA_HOME": str(tmp_path / "hangs"), "PATH": str(good.parent)}).executable == good
+
+
 def test_without_java_an_ordinary_user_gets_one_line_of_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who may not install packages is told what to do."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -63,12 +80,12 @@ def test_without_java_an_ordinary_user_gets_one_line_of_advice(tmp_path: Path, m
 def test_root_on_debian_gets_the_package_that_this_release_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a release no longer has Java 17, the next package is tried, after `apt-get update`."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    java = fake_java(tmp_path / "java21", "21.0.2")
+    program = fake_java(tmp_path / "java21", "21.0.2")
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "apt-get").write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncase "$*" in\n*update*) exit 0;;\n'
-        f'*openjdk-21*) /bin/ln -s {java} {tools}/java;;\n*) echo "no such package" >&2; exit 100;;\nesac\n'
+        f'*openjdk-21*) /bin/ln -s {program} {tools}/java;;\n*) echo "no such package" >&2; exit 100;;\nesac\n'
     )
     (tools / "apt-get").chmod(0o755)
     assert ensure_java(lambda _text: None, {"PATH": str(tools)}).version == "21.0.2"

@@ -38,6 +38,7 @@ def probe(executable: Path) -> Java:
     """Run `executable` and return what it is. Raises StackError with the reason if it cannot be used."""
     try:
         answer = _run([executable, "-XshowSettings:properties", "-version"])
+        modules = _run([executable, "--list-modules"]).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StackError(f"{executable} does not run: {error}") from error
     found = dict(re.findall(r"^\s+(java\.home|java\.version) = (.+)$", answer.stderr, re.MULTILINE))
@@ -47,7 +48,7 @@ def probe(executable: Path) -> Java:
     major = re.match(r"(?:1\.)?(\d+)", version)
     if major is None or int(major[1]) < OLDEST_JAVA:
         raise StackError(f"{executable} is Java {version}, but {OLDEST_JAVA} or later is needed")
-    if NEEDED_MODULE not in _run([executable, "--list-modules"]).stdout:
+    if NEEDED_MODULE not in modules:
         raise StackError(f"{executable} lacks the module {NEEDED_MODULE}, which Spark 4.2 needs")
     return Java(Path(found["java.home"]), version)
 
