@@ -102,7 +102,11 @@ class Prometheus:
         return answer["data"]
 
     def __enter__(self) -> Self:
-        assert wait_until(self.ready, 30), self.log.read_text("utf-8")
+        try:
+            assert wait_until(self.ready, 30), self.log.read_text("utf-8")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
