@@ -84,6 +84,7 @@ def test_observation_needs_lag() -> None:
     assert math.isnan(observe(100, 2999, 0, [150]))
     assert observe(100, 2999, 0, [150, 170]) == 160
     assert observe(100, 9999, 1.0, [150, 170]) == 160
+    assert rules.observed_true_processing_rate(100, 3000, 0, NAN, lag_threshold=30.9) == 100  # whole seconds
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,27 @@ def test_the_capacity_formula(utilization: float, with_restart: bool, expected: 
         )
         == expected
     )
+
+
+def test_times_count_in_whole_seconds() -> None:
+    """`Duration.toSeconds`: 47.9 s of restart are 47, and a catch-up duration below a second is none."""
+
+    def capacity(restart: float, catch_up: float) -> float:
+        return rules.target_capacity(
+            1000.0, 0.0, utilization=1.0, restart_seconds=restart, catch_up_seconds=catch_up, with_restart=True
+        )
+
+    assert capacity(47.9, 100.9) == capacity(47.0, 100.0) == 1470.0
+    assert capacity(47.0, 0.9) == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [(0.49999999999999994, 0.0), (0.5, 1.0), (-0.5, 0.0), (-1.5, -1.0), (2.0**52 + 1, 2.0**52 + 1), (INF, INF)],
+)
+def test_halves_are_rounded_up_as_in_java(value: float, rounded: float) -> None:
+    """`Math.round` adds no half to the number, which would round by itself."""
+    assert rules.round_half_up(value) == rounded
 
 
 def test_the_default_band_and_aim() -> None:

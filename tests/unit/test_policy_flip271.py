@@ -1,4 +1,4 @@
-"""The options of the Flink autoscaler's policy are refused outside Flink's ranges, wherever a spec is checked."""
+"""The Flink autoscaler's policy over a window: what it measures, and the options that it refuses as Flink does."""
 
 from __future__ import annotations
 
@@ -6,12 +6,119 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import policy
+from tests.support.cases import AT, case, evidence, policy
 from tests.support.engine import check_spec
 from tests.support.events import job
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import parse_specs
+from tidegate.engine.batch_sums import BatchSums
+from tidegate.engine.case import Proposal
 from tidegate.engine.options import BadOption
+from tidegate.engine.state import Slice
+from tidegate.policies.flip271 import Executed, Flip271Memory
+
+WINDOW = {"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0, "alignment_mode": "OFF"}
+
+
+def sample(second: int, *, lag: int = 0, busy: float = 5.0, rate: int = 100) -> Slice:
+    """Return ten seconds at a steady rate, in records/s, that end `second` seconds after the start of the run."""
+    done = second * rate
+    sums = BatchSums(2, rate * 10, busy, rate * rate * 50, rate * busy * 5)
+    return Slice(AT + second, done + lag, done, 10.0, busy, sums)
+
+
+def decided(samples: list[Slice]) -> list[Proposal[Any]]:
+    """Return what the policy proposes after each sample of a run, each time with a window of 60 s."""
+    rule, proposals = policy("flip271", **WINDOW), []
+    memory = rule.Memory()
+    for count in range(1, len(samples) + 1):
+        after = samples[count - 1].at - AT
+        window = [piece for piece in samples[:count] if piece.at >= AT + after - 60]
+        seen = evidence(lag_records=window[-1].lag, partitions=8)
+        of = case(seen, window=window, after=after, run_since=AT, window_since=AT)
+        proposals.append(rule.propose(of, memory))
+        memory = proposals[-1].memory
+    return proposals
+
+
+def test_a_capacity_that_was_observed_is_remembered_for_the_whole_run() -> None:
+    """Flink keeps the mean of earlier samples as a sample of its own, so it feeds itself (`computeDataRateMetrics`).
+
+    Twice the job lags and does 100/s, then it is busy for half of the time: busy time alone would say 200/s.
+    """
+    run = [sample(10), *(sample(second, lag=9_000) for second in (20, 30)), *(sample(10 * n) for n in range(4, 60))]
+    assert [proposal.capacity for proposal in decided(run)[7:]] == [100.0] * 52
+
+
+def test_one_observation_alone_is_not_used() -> None:
+    """`observed_min_observations` is 2, and a mean of too few is no sample."""
+    run = [sample(10), sample(20, lag=9_000), *(sample(10 * n) for n in range(3, 20))]
+    assert {proposal.capacity for proposal in decided(run)[7:]} == {200.0}
+
+
+def test_a_change_of_size_forgets_the_observed_capacity() -> None:
+    """The window starts over, as Flink drops its samples when the job runs again."""
+    run = [sample(10), *(sample(second, lag=9_000) for second in (20, 30)), *(sample(10 * n) for n in range(4, 12))]
+    rule, memory = policy("flip271", **WINDOW), decided(run)[-1].memory
+    assert memory is not None
+    assert memory.observed
+    restarted = [sample(10 * n) for n in range(100, 107)]
+    of = case(window=restarted, after=1060.0, run_since=AT + 990, window_since=AT + 1000)
+    assert rule.propose(of, memory._replace(first_at=AT + 1000)).capacity == 200.0
+
+
+def test_idle_samples_are_remembered_as_unlimited() -> None:
+    """The memory goes to the wire, which has no infinity."""
+    run = [sample(10 * n, rate=0, busy=0.0) for n in range(1, 9)]
+    last = decided(run)[-1]
+    assert (last.code, last.capacity) == ("SCALE_DOWN_DELAYED", None)
+    assert last.memory is not None
+    assert {rate.records_per_second for rate in last.memory.observed} == {None}
+
+
+def test_each_sample_of_the_load_is_rounded() -> None:
+    """Flink stores the busy share of each sample with three decimals, and does not round their mean (`roundMetric`).
+
+    Seven samples of 0.5004 and 0.5006 in turn are 0.500 and 0.501: a mean of 0.5005, not of 0.501.
+    """
+    run = [sample(10 * n, busy=5.004 if n % 2 else 5.006) for n in range(1, 8)]
+    assert decided(run)[-1].capacity == 199.8
+    assert round(100 / 0.5005, 3) == 199.8
+    assert round(100 / 0.501, 3) != 199.8
+
+
+def test_the_size_may_be_aligned_up_to_the_present_one() -> None:
+    """A job of 20 slots that may have 10 needs 11: 12, a divisor of 12 partitions (`parallelismUpperLimit`)."""
+    run = [sample(10 * n, rate=1000, busy=3.5) for n in range(1, 9)]
+    options = {"scale_down_interval_seconds": 0.0, "restart_time_seconds": 0.0, "alignment_mode": "BALANCED"}
+    rule = policy("flip271", **(WINDOW | options))
+    seen = evidence(lag_records=0, partitions=12)
+    spec = job(max_parallelism=10)
+    of = case(seen, spec=spec, current=20, window=run[1:], after=80.0, run_since=AT, window_since=AT)
+    proposal = rule.propose(of, Flip271Memory(first_at=AT + 10))
+    assert proposal.numbers["wanted"] == 1429.0
+    assert proposal.size == 12
+
+
+def test_a_scale_down_of_an_idle_job_is_in_the_history() -> None:
+    """Its capacity is unlimited; without it, an older command would count as the last one."""
+    rule = policy("flip271", **WINDOW, scale_down_interval_seconds=0.0)
+    run = [sample(10 * n, rate=0, busy=0.0) for n in range(1, 9)]
+    of = case(evidence(lag_records=0), window=run[1:], after=80.0, run_since=AT, window_since=AT)
+    memory = Flip271Memory(first_at=AT + 10, history=(Executed(AT - 50, 2, 4, 500.0),))
+    proposal = rule.propose(of, memory)
+    assert proposal.code == "IDLE"
+    kept = rule.ordered(of, proposal.memory, proposal, proposal.size)
+    assert kept.history[-1] == Executed(AT + 80, 4, proposal.size, None)
+
+
+def test_a_size_that_somebody_asked_for_is_not_in_the_history() -> None:
+    """There is no capacity to compare with: the rule had measured nothing yet."""
+    rule = policy("flip271", **WINDOW)
+    of = case(window=[sample(10)], after=10.0, run_since=AT, window_since=AT)
+    proposal = rule.propose(of, rule.Memory())
+    assert proposal.code == "WINDOW_FILLING"
+    assert rule.ordered(of, proposal.memory, proposal, 8).history == ()
 
 
 @pytest.mark.parametrize(

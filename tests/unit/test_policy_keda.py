@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.cases import case, policy, propose
-from tests.support.events import job, snapshot
+from tests.support.events import START, job, snapshot
 from tidegate.engine.case import Case
+from tidegate.engine.cron import parse
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import ZeroPolicy
 from tidegate.events.snapshot import Part, SourceOffsets
@@ -250,9 +251,37 @@ def test_a_cron_window_keeps_the_job_active_and_asks_for_its_size() -> None:
     assert (woken.size, woken.code) == (1, "KEDA_CRON")
 
 
-@pytest.mark.parametrize("cron", ["0 9 * * *|0 17 * * *", "9 o'clock|0 17 * * *|2", "0 9 * * *|0 17 * * *|-2"])
+@pytest.mark.parametrize(
+    ("start", "end", "hour", "opened"),
+    [
+        ("0 9 * * *", "0 17 * * *", 12, True),
+        ("0 9 * * *", "0 17 * * *", 17, False),
+        ("0 22 * * *", "0 6 * * *", 3, True),
+        ("0 8 * * *", "0 8,18 * * *", 20, True),  # both come next at 8:00
+        ("0 8 30 2 *", "0 18 * * *", 20, True),  # never starts
+        ("0 8 * * *", "0 18 30 2 *", 9, False),  # never ends
+        ("0 8 30 2 *", "0 18 30 2 *", 9, True),
+    ],
+)
+def test_a_cron_window_is_open_as_in_keda(start: str, end: str, hour: int, opened: bool) -> None:
+    """`GetMetricsAndActivity` of KEDA's `cron_scaler.go`, with what its comparisons give for equal and zero times."""
+    at = START.replace(hour=hour)
+    first, last = (parse(f"0 {text}", "standard") for text in (start, end))
+    assert rules.window_open(first, last, at) is opened
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 9 * * *|0 17 * * *",
+        "9 o'clock|0 17 * * *|2",
+        "0 9 * * *|0 17 * * *|-2",
+        "0 9 * * *|0 17 * * *|0",
+        "0 9 * * *|0  9 * * *|2",
+    ],
+)
 def test_a_bad_cron_window_is_refused(cron: str) -> None:
-    """The text names the option."""
+    """The text names the option. KEDA refuses a window without replicas, and one that ends when it starts."""
     with pytest.raises(BadOption, match=r"policy_options\.cron"):
         policy("keda", cron=cron)
 

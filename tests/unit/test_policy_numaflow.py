@@ -100,6 +100,12 @@ def test_numaflows_32_bit_overflow_can_be_fixed() -> None:
     assert desired([1e6], [2**31], wrap_pending=False) == 429  # 429.5 is short of a half
 
 
+def test_a_number_that_rounds_to_more_than_32_bits_becomes_the_least() -> None:
+    """Go rounds first and then casts: 2147483647.6 is 2^31, which an int32 has no place for."""
+    assert rules.float_to_int32(2**31 - 0.6) == 2**31 - 1
+    assert rules.float_to_int32(2**31 - 0.4) == -(2**31)
+
+
 def test_a_mono_vertex_that_does_nothing_keeps_its_size() -> None:
     """Rate 0 with pending messages keeps the replicas; only rate 0 without pending messages is idle."""
     given: dict[str, Any] = {"target_processing_seconds": 20, "ready_replicas": 4, "replicas": 4}
@@ -228,6 +234,12 @@ def test_back_pressure_of_the_next_job_costs_a_slot() -> None:
     assert propose("numaflow", pressed(lag=21_599)).size == 6
 
 
+def test_a_mono_vertex_knows_no_back_pressure() -> None:
+    """The scaler of a MonoVertex never looks downstream (`scaleOneMonoVertex`)."""
+    assert propose("numaflow", pressed(), vertex="mono_vertex").size == 6
+    assert propose("numaflow", pressed(distance=2), vertex="mono_vertex").size == 6
+
+
 def test_jobs_in_a_circle_hold_each_other_down() -> None:
     """Both are full and need more slots, and each gives some up for the other: Numaflow's rule, told on its page."""
     sizes = {"a": 4, "b": 4}
@@ -316,7 +328,14 @@ def test_a_cron_window_replaces_the_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "cron", ["0 0 9 * * *|0 0 17 * * *", "9 o'clock|0 0 17 * * *|1|2", "0 0 9 * * *|0 0 17 * * *|-1|2"]
+    "cron",
+    [
+        "0 0 9 * * *|0 0 17 * * *",
+        "9 o'clock|0 0 17 * * *|1|2",
+        "0 0 9 * * *|0 0 17 * * *|-1|2",
+        "0 0 9 * * *|0 0 17 * * *|3|2",
+        "0 0 9 * * *|0 0 9 * * *|1|2",
+    ],
 )
 def test_a_bad_cron_window_is_refused(cron: str) -> None:
     """The text names the option and the value."""

@@ -14,7 +14,7 @@ after a start do not count, so the rule makes its first proposal when both times
 - T, C, W: records/s. L: lag, records. n: current size, slots. D: `catch_up_duration_seconds`. R: restart time, s.
 - busy: share of the time spent in micro-batches. A job that lags by more than `observed_lag_threshold_seconds` works
   as fast as it can, so its processing rate is its capacity. That rate replaces C when C is more than
-  `observed_switch_threshold` above it.
+  `observed_switch_threshold` above it, and is remembered until the job starts again or changes its size.
 - target: `utilization_target`. Upper and lower edge: `utilization_max` and `utilization_min`, or the target plus and
   minus `utilization_boundary`.
 - If more than `backlog_lag_threshold_seconds` of input is waiting, here or at a job upstream, the job scales up when
@@ -43,9 +43,31 @@ from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import flip271_rules as rules
-from tidegate.policies.flip271_metrics import DAY_SECONDS, VertexMetrics, evaluate
+from tidegate.policies.flip271_metrics import DAY_SECONDS, ObservedRate, VertexMetrics, evaluate, observe
 from tidegate.policies.flip271_options import HISTORY, Flip271Options
 from tidegate.policies.sizing import IDLE, change_to, effect
+
+
+class Executed(NamedTuple):
+    """A command of the past."""
+
+    at: float
+    """Epoch seconds."""
+    before: int
+    after: int
+    """Sizes, slots."""
+    capacity: float | None
+    """Of the size before, records/s; None without traffic: unlimited, for which the wire has no number."""
+
+    @property
+    def tpr(self) -> float:
+        """The capacity as the formulas take it."""
+        return math.inf if self.capacity is None else self.capacity
+
+    @property
+    def expected(self) -> float:
+        """The capacity that was expected of the new size."""
+        return self.tpr / self.before * self.after
 
 
 class Flip271Memory(NamedTuple):
@@ -56,16 +78,18 @@ class Flip271Memory(NamedTuple):
     pending: tuple[tuple[float, int, bool], ...] = ()
     """(when, size, whether the capacity was outside its band) of the reductions that wait."""
     pending_since: float | None = None
-    history: tuple[tuple[float, int, int, float, float], ...] = ()
-    """(when, from, to, capacity, capacity expected) of the last commands."""
+    history: tuple[Executed, ...] = ()
+    """The last commands."""
+    observed: tuple[ObservedRate, ...] = ()
+    """Of the samples in the window."""
 
     def without_pending(self) -> Flip271Memory:
         """Return the memory without the reductions that wait."""
         return self._replace(pending=(), pending_since=None)
 
-    def recent(self, at: float) -> list[tuple[float, int, int, float, float]]:
+    def recent(self, at: float) -> list[Executed]:
         """Return the commands of the last day."""
-        return [record for record in self.history if record[0] >= at - DAY_SECONDS]
+        return [executed for executed in self.history if executed.at >= at - DAY_SECONDS]
 
 
 class Flip271:
@@ -114,12 +138,13 @@ class Flip271:
 
     def propose(self, case: Case, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         """Return the size by the rule, or the current one while the window fills."""
-        memory = memory._replace(first_at=self._first_at(case, memory))
+        observed = observe(case.state.window, memory.observed, self.options)
+        memory = memory._replace(first_at=self._first_at(case, memory), observed=observed)
         have = 0.0 if memory.first_at is None else case.measured_at - memory.first_at
         if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
             return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
-        measured = evaluate(case, self.options)
+        measured = evaluate(case, observed, self.options)
         if measured is None:
             return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory)
         return self._decide(case, measured, memory)
@@ -129,10 +154,9 @@ class Flip271:
     ) -> Flip271Memory:
         """Remember the executed decision and drop pending scale-downs."""
         memory = memory.without_pending()
-        tpr = proposal.capacity
-        if tpr is None or not case.current:
-            return memory
-        executed = (case.measured_at, case.current, final, tpr, tpr / case.current * final)
+        if proposal.target_rate is None or not case.current:
+            return memory  # nothing was measured: somebody asked for the size
+        executed = Executed(case.measured_at, case.current, final, proposal.capacity)
         return memory._replace(history=(*memory.recent(case.measured_at), executed)[-HISTORY:])
 
     def _first_at(self, case: Case, memory: Flip271Memory) -> float | None:
@@ -222,7 +246,7 @@ class Flip271:
     def _align(self, case: Case, size: int) -> int:
         o = self.options
         partitions = case.evidence.partitions or 0
-        limit = case.spec.scaling.max_parallelism
+        limit = max(case.current, case.spec.scaling.max_parallelism)
         if o.alignment_mode.startswith("LEGACY_"):
             lower = min(case.current, case.spec.smallest_size)
             mode = o.alignment_mode.removeprefix("LEGACY_")
@@ -232,7 +256,7 @@ class Flip271:
     def _alpha(self, case: Case, memory: Flip271Memory) -> float:
         if not self.options.observed_scalability:
             return 1.0
-        pairs = [(current, tpr) for _, current, _, tpr, _ in memory.recent(case.measured_at)]
+        pairs = [(executed.before, executed.tpr) for executed in memory.recent(case.measured_at)]
         return rules.scalability_coefficient(
             pairs,
             min_observations=self.options.scalability_min_observations,
@@ -243,10 +267,10 @@ class Flip271:
         recent = memory.recent(case.measured_at)
         if not recent:
             return False
-        _, before, after, tpr, expected = recent[-1]
-        if after <= before or after != case.current:
+        last = recent[-1]
+        if last.after <= last.before or last.after != case.current:
             return False
-        return rules.ineffective(m.tpr, tpr, expected, self.options.ineffective_threshold)
+        return rules.ineffective(m.tpr, last.tpr, last.expected, self.options.ineffective_threshold)
 
     def _proposal(
         self, case: Case, m: VertexMetrics, size: int, code: str, numbers: dict[str, Figure], memory: Flip271Memory
@@ -254,7 +278,7 @@ class Flip271:
         expectation = None
         if math.isfinite(m.tpr) and case.current:
             change = change_to(case, size, m.restart_seconds)
-            expectation = effect(case.current, size, m.tpr, m.target, m.lag, change)
+            expectation = effect(case.current, size, m.tpr, m.target, max(0, m.lag), change)
         return Proposal(
             size,
             code,

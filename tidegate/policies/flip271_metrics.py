@@ -2,13 +2,16 @@
 
 A job without jobs upstream is a source; the target of another is what those ask of it (`flip271_graph`).
 
-Source: `ScalingMetricEvaluator` and `ScalingTracking` of apache/flink-kubernetes-operator, `flink-autoscaler`.
+Source: `ScalingMetrics`, `ScalingMetricEvaluator` and `ScalingTracking` of apache/flink-kubernetes-operator,
+`flink-autoscaler`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidegate.engine.case import Case
 from tidegate.engine.state import Slice
@@ -19,6 +22,20 @@ from tidegate.policies.flip271_graph import upstream_demand, upstream_lag_second
 from tidegate.policies.flip271_options import Flip271Options
 
 DAY_SECONDS = 86_400.0
+
+
+class ObservedRate(NamedTuple):
+    """The observed true processing rate of one sample."""
+
+    at: float
+    """Epoch seconds."""
+    records_per_second: float | None
+    """None without traffic: unlimited, for which the wire has no number."""
+
+    @property
+    def value(self) -> float:
+        """The rate as the formulas take it."""
+        return math.inf if self.records_per_second is None else self.records_per_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +56,8 @@ class VertexMetrics:
     """The jobs that the target comes from; None for a source."""
 
 
-def evaluate(case: Case, o: Flip271Options) -> VertexMetrics | None:
-    """Return the evaluated metrics, each rounded as the source rounds them."""
+def evaluate(case: Case, observed: Sequence[ObservedRate], o: Flip271Options) -> VertexMetrics | None:
+    """Return the evaluated metrics, each rounded as the source rounds them; `observed` is of the same window."""
     window = case.state.window
     known = [s for s in window if s.arrived is not None and s.committed is not None]
     ends = (known[0], known[-1]) if known else ()
@@ -50,49 +67,60 @@ def evaluate(case: Case, o: Flip271Options) -> VertexMetrics | None:
     if math.isnan(input_rate) or math.isnan(lag_rate) or lag is None:
         return None
     target = max(0.0, input_rate + lag_rate)
-    catch_up = lag / o.catch_up_duration_seconds if o.catch_up_duration_seconds else 0.0
-    asked = upstream_demand(case, target, o.catch_up_duration_seconds) if case.observed.neighbours else None
+    duration = rules.whole_seconds(o.catch_up_duration_seconds)
+    catch_up = lag / duration if duration else 0.0
+    asked = upstream_demand(case, target, duration) if case.observed.neighbours else None
     if asked is not None:
         target, catch_up = asked.target, catch_up + asked.catch_up
     target, catch_up = rules.round_metric(target), rules.round_metric(catch_up)
-    loads = (min(1.0, s.busy_seconds / s.covered_seconds) for s in window[1:] if s.covered_seconds > 0)
-    load = rules.round_metric(rules.mean(loads))
+    load = rules.mean(
+        rules.round_metric(min(1.0, s.busy_seconds / s.covered_seconds)) for s in window[1:] if s.covered_seconds > 0
+    )
     busy_tpr = rules.busy_true_processing_rate(input_rate, load)
-    observed = _observed(window, o)
-    tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed, o.observed_switch_threshold))
+    observed_tpr = rules.mean((rate.value for rate in observed), o.observed_min_observations)
+    tpr = rules.round_metric(rules.true_processing_rate(busy_tpr, observed_tpr, o.observed_switch_threshold))
     if not math.isfinite(tpr) or tpr <= 0:
         # No traffic at all: +inf, which allows a scale-down, but only if the input is known to be zero.
         if tpr != math.inf or input_rate != 0 or lag != 0:
             return None
     lag_seconds = (math.inf if lag > 0 else 0.0) if input_rate == 0 else lag / input_rate
-    backlog = max(lag_seconds, upstream_lag_seconds(case)) > o.backlog_lag_threshold_seconds
+    backlog = max(lag_seconds, upstream_lag_seconds(case)) > rules.whole_seconds(o.backlog_lag_threshold_seconds)
     upstream = None if asked is None else asked.jobs
     return VertexMetrics(target, catch_up, tpr, lag, backlog, _restart_seconds(case, o), upstream)
 
 
-def _observed(window: tuple[Slice, ...], o: Flip271Options) -> float:
-    """Return the mean of the samples' observed true processing rates."""
-    total, count, idle = 0.0, 0, False
-    for piece in window[1:]:
-        covered, lag = piece.covered_seconds, piece.lag
-        if covered <= 0 or lag is None or (piece.sums.batches == 0 and piece.busy_seconds > 0):
-            continue  # in the middle of a long batch nothing is counted yet: unknown, not zero
-        # The running form of `rules.mean` over the values so far.
-        so_far = total / count if count >= o.observed_min_observations else math.nan
-        value = rules.observed_true_processing_rate(
-            piece.sums.records / covered,
-            lag,
-            0.0,
-            math.inf if idle and count == 0 else so_far,
-            lag_threshold=o.observed_lag_threshold_seconds,
-        )
-        if value < math.inf:  # false for NaN too
-            total, count = total + value, count + 1
-        else:
-            idle = idle or value == math.inf
-    if count == 0:
-        return math.inf if idle else math.nan
-    return total / count if count >= o.observed_min_observations else math.nan
+def observe(window: Sequence[Slice], before: Sequence[ObservedRate], o: Flip271Options) -> tuple[ObservedRate, ...]:
+    """Return the observed true processing rate of each sample of the window that has one; `before`: of the last round.
+
+    A sample keeps its value as long as it is in the window. One that does not lag has the mean of those before it, and
+    counts like a measured one from then on. So a capacity that was seen once is remembered for the whole run.
+    """
+    known = {rate.at: rate for rate in before}
+    rates: list[ObservedRate] = []
+    for place, piece in enumerate(window):
+        rate = known.get(piece.at)
+        if rate is None and place > 0:  # what the first sample counted began before the window
+            rate = _sample(piece, rates, o)
+        if rate is not None:
+            rates.append(rate)
+    return tuple(rates)
+
+
+def _sample(piece: Slice, earlier: Sequence[ObservedRate], o: Flip271Options) -> ObservedRate | None:
+    """Return the observed rate of a new sample; None if it is not known."""
+    covered, lag = piece.covered_seconds, piece.lag
+    if covered <= 0 or lag is None or (piece.sums.batches == 0 and piece.busy_seconds > 0):
+        return None  # in the middle of a long batch nothing is counted yet: unknown, not zero
+    value = rules.observed_true_processing_rate(
+        piece.sums.records / covered,
+        lag,
+        0.0,
+        rules.mean((rate.value for rate in earlier), o.observed_min_observations),
+        lag_threshold=o.observed_lag_threshold_seconds,
+    )
+    if math.isnan(value):
+        return None
+    return ObservedRate(piece.at, rules.round_metric(value) if math.isfinite(value) else None)
 
 
 def _restart_seconds(case: Case, o: Flip271Options) -> float:

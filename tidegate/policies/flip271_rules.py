@@ -68,11 +68,11 @@ def observed_true_processing_rate(
 
     `back_pressure` is the back-pressured share of time, 0..1; `lag_threshold` is in seconds of input. Only a source
     that lags and is not completely back-pressured shows its capacity. Otherwise the result is `fallback`: the mean of
-    earlier samples (`mean` with the minimum of observations).
+    the earlier samples' results (`mean` with the minimum of observations).
     """
     if input_rate == 0:
         return INF
-    if lag < lag_threshold * input_rate or back_pressure >= 1:
+    if lag < whole_seconds(lag_threshold) * input_rate or back_pressure >= 1:
         return fallback
     return input_rate / (1 - back_pressure)
 
@@ -113,13 +113,22 @@ def target_capacity(
     utilization = min(1.0, max(0.0, utilization))
     if utilization == 0:
         return INF
-    restart_rate = target_rate * restart_seconds / catch_up_seconds if with_restart and catch_up_seconds > 0 else 0.0
+    restart, catch_up = whole_seconds(restart_seconds), whole_seconds(catch_up_seconds)
+    restart_rate = target_rate * restart / catch_up if with_restart and catch_up > 0 else 0.0
     return round_half_up(catch_up_rate + restart_rate + target_rate / utilization)
+
+
+def whole_seconds(seconds: float) -> float:
+    """Return a time as the source calculates with it: without parts of a second (`Duration.toSeconds`)."""
+    return float(math.floor(seconds))
 
 
 def round_half_up(value: float) -> float:
     """Return the nearest whole number, halves up, as Java's `Math.round` does."""
-    return value if not math.isfinite(value) else float(math.floor(value + 0.5))
+    if not math.isfinite(value):
+        return value
+    whole = float(math.floor(value))
+    return whole + 1 if value - whole >= 0.5 else whole
 
 
 def scale_factor(capacity: float, tpr: float, *, max_down: float, max_up: float, alpha: float) -> float:
@@ -139,6 +148,7 @@ def scaled_parallelism(current: int, factor: float, *, minimum: int, maximum: in
 def align(current: int, target: int, partitions: int, *, mode: str, limit: int) -> int:
     """Return `target` aligned upward to `partitions` (or key groups) of a source (`BuiltInAlignmentMode`).
 
+    `limit` is the larger of the current parallelism and the vertex' maximum (`parallelismUpperLimit`).
     BALANCED accepts q when N % q = 0 or N/q < N/t, EVENLY_SPREAD only divisors, OFF nothing; if the search
     region [t, min(c, N, limit)] (scale down) or [t, min(N, limit)] (scale up) has none, the result is t.
     """

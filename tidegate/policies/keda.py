@@ -49,7 +49,6 @@ from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
 from tidegate.policies.behaviour import BEHAVIOUR_REASONS, Behaviour, BehaviourMemory, BehaviourOptions
-from tidegate.policies.numaflow_rules import window_active
 from tidegate.policies.rule import Rule
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
 
@@ -244,7 +243,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
     def _window(self, case: Case) -> int | None:
         """Return the largest size of the open cron windows; None if none is open."""
         at = case.snapshot.observed_at
-        return max((size for start, end, size in self.windows if window_active(start, end, at)), default=None)
+        return max((size for start, end, size in self.windows if keda_rules.window_open(start, end, at)), default=None)
 
     def _looks(self, case: Case, memory: KedaMemory) -> bool:
         """Whether it is time to see again whether the job is active."""
@@ -329,5 +328,9 @@ def _windows(text: str) -> tuple[tuple[Cron, Cron, int], ...]:
             start, end = (parse_cron(f"0 {field}", "standard") for field in fields[:2])
         except BadCron as error:
             raise BadOption(f"scaling.policy_options.cron: {error}") from None
+        if fields[0].split() == fields[1].split():
+            raise BadOption(f"scaling.policy_options.cron: start and end must differ, found {item!r}")
+        if not int(fields[2]):
+            raise BadOption(f"scaling.policy_options.cron: replicas must be at least 1, found {item!r}")
         windows.append((start, end, int(fields[2])))
     return tuple(windows)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
+
+from tidegate.engine.cron import Cron
 
 INVALID_OFFSET = -1
 """Kafka's answer for a group that has committed nothing."""
@@ -91,6 +94,18 @@ def cooled_down(
     if last_active is None:
         return created + initial_cooldown_period < now
     return last_active + cooldown_period < now
+
+
+def window_open(start: Cron, end: Cron, at: datetime) -> bool:
+    """Whether a cron window is open (`cronScaler.GetMetricsAndActivity`).
+
+    It is unless its next start comes before its next end: a window that ends and starts at the same time stays open. A
+    start that never comes is Go's zero time, before every other and past: open. An end that never comes: closed.
+    """
+    starts, ends = start.following(at), end.following(at)
+    if starts is None:
+        return True
+    return ends is not None and ends <= starts
 
 
 def fallback_replicas(behavior: str, replicas: int, current: int) -> int:

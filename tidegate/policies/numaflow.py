@@ -14,12 +14,13 @@ records are the lag over all Kafka partitions. With `vertex: udf` its source top
   `target_buffer_availability` / 100, records.
 
 The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a
-cooldown after each change. It stays within the bounds of the spec, or of the window in `cron` that is open:
-`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in UTC.
+cooldown after each change. It stays within the bounds of the window in `cron` that is open: `start|end|min|max; ...`,
+where start and end are cron expressions with six fields (seconds first), in UTC. The bounds of the spec hold as well;
+in Numaflow those of the window replace them.
 
 The job does not scale up at its rate limit or under back pressure. Back pressure means that the mean lag of a job
 downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
-even gives up a slot.
+even gives up a slot. A `mono_vertex` knows no back pressure, as in Numaflow.
 
 Jobs that feed each other in a circle are downstream of each other. Once all of them are full, each gives up its slots
 for the next one, down to its minimum, and none grows again by itself: that is Numaflow's rule. Choose another policy
@@ -271,6 +272,8 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
 
     def _pressure(self, case: Case, lags: Iterable[DownstreamLag]) -> tuple[bool, bool]:
         """Return (back pressure from a direct reader of our output, from any job downstream)."""
+        if self.options.vertex == "mono_vertex":
+            return False, False
         threshold = self.options.back_pressure_threshold
         full = {lag.job_id for lag in lags if rules.back_pressure(lag.mean, self.limit, threshold)}
         downstream = (n for n in case.observed.neighbours if not n.upstream and n.job_id in full)

@@ -82,7 +82,12 @@ def cron_windows(text: str) -> tuple[CronWindow, ...]:
             start, end = parse_cron(fields[0], "standard"), parse_cron(fields[1], "standard")
         except BadCron as error:
             raise BadOption(f"scaling.policy_options.cron: {error}") from None
-        windows.append(CronWindow(start, end, _bound(fields[2], item), _bound(fields[3], item)))
+        least, most = _bound(fields[2], item), _bound(fields[3], item)
+        if fields[0].split() == fields[1].split():
+            raise BadOption(f"scaling.policy_options.cron: start and end must differ, found {item!r}")
+        if least is not None and most is not None and least > most:
+            raise BadOption(f"scaling.policy_options.cron: min must be at most max, found {item!r}")
+        windows.append(CronWindow(start, end, least, most))
     return tuple(windows)
 
 

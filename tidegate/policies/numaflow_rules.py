@@ -31,7 +31,8 @@ def int32(value: int) -> int:
 
 def float_to_int32(value: float) -> int:
     """Return a rounded float as a signed 32-bit number; one that does not fit becomes the least (Go on amd64)."""
-    return round_half_up(value) if math.isfinite(value) and value < 2**31 else MIN_INT32
+    rounded = round_half_up(value) if math.isfinite(value) else MIN_INT32
+    return rounded if rounded <= MAX_INT32 else MIN_INT32
 
 
 def source_desired(pending: int, rate: float, target_processing_seconds: int, ready_replicas: int) -> float:
