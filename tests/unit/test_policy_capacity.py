@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,14 @@ from tests.support.events import job
 from tidegate.engine.case import Case
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
+from tidegate.events.snapshot import Pool
 from tidegate.events.way import Way
 from tidegate.policies import forecast_rules, queueing_rules
 from tidegate.policies.cost import Cost, CostOptions, lag_integral
 from tidegate.policies.forecast import ForecastMemory
 from tidegate.policies.learning import Learning, LearningMemory, LearningOptions, splitmix64, uniform, updated
 from tidegate.policies.pid import velocity
-from tidegate.policies.sizing import Workload
+from tidegate.policies.sizing import Workload, step_to
 from tidegate.policies.threshold import ThresholdMemory, dstreams_change
 
 WEIGHTS = forecast_rules.Smoothing(level=0.4, trend=0.1, season=0.3, damping=0.9)
@@ -178,7 +180,37 @@ def test_forecast_starts_over_with_a_recreated_topic(after: float) -> None:
     first = rule.propose(ramp(10), rule.Memory())
     window = [Slice(AT + after, 5, 5)]
     again = rule.propose(case(window=window, after=after), first.memory)
-    assert again.memory == ForecastMemory(since=(AT + after, 5))
+    assert again.memory == ForecastMemory(since=(AT + after, 5), per_slot=100.0)
+
+
+def silence(number: int) -> Case:
+    """Return the case at minute `number` of a load of 300/s in every fifth minute and none between."""
+    arrived = 18_000 * ((number + 4) // 5)
+    window = [Slice(AT + 60 * number, arrived, arrived)]
+    idle = evidence(arrival_rate=0.0, processing_rate=0.0, true_processing_rate=None, utilization=0.0, lag_seconds=0.0)
+    return case(idle if number % 5 else evidence(), window=window, after=60.0 * number, spec=job(max_parallelism=64))
+
+
+def test_forecast_does_not_forget_in_a_silence_what_comes_after_it() -> None:
+    """A silence that the season knows to end within the horizon is no reason for the least size."""
+    rule = policy("forecast", season_seconds=300.0, season_buckets=5, widths=0.0)
+    proposal = rule.propose(silence(0), rule.Memory())
+    for number in range(1, 60):
+        proposal = rule.propose(silence(number), proposal.memory)
+    assert proposal.numbers["coming"] == pytest.approx(300.0, rel=0.2)
+    assert proposal.size == 5  # 300/s at 70 % of 100/s per slot
+    unlearned = rule.propose(silence(1), ForecastMemory(per_slot=100.0))
+    assert (unlearned.size, unlearned.code) == (1, "IDLE")
+
+
+def test_a_step_of_the_forecast_lasts_whole_intervals() -> None:
+    """With a snapshot every 45 s, a step of 60 s ends after 90 s: 300 s are four steps ahead, not five."""
+    rule = policy("forecast", damping=1.0, widths=0.0)
+    model = forecast_rules.Model(level=100.0, trend=10.0, steps=9)
+    for interval, expected in ((10, 150.0), (45, 140.0), (60, 150.0), (120, 130.0)):
+        of = case(evidence(arrival_rate=1.0), window=[])
+        of = of._replace(snapshot=of.snapshot.model_copy(update={"interval_seconds": interval}))
+        assert rule.propose(of, ForecastMemory(model)).numbers["coming"] == expected
 
 
 @pytest.mark.parametrize(
@@ -246,13 +278,103 @@ def test_learning_learns_from_what_came_of_it() -> None:
     first = rule.propose(case(evidence(utilization=0.1)), rule.Memory())
     waiting = rule.propose(case(evidence(utilization=0.1), after=30), first.memory)
     assert (waiting.code, waiting.memory) == ("LEARNING_WAITS", None)
-    worse = rule.propose(case(evidence(utilization=1.0, lag_records=400_000), after=60), first.memory)
+    worse = rule.propose(case(evidence(utilization=1.0, lag_records=400_000), current=3, after=60), first.memory)
     assert first.memory is not None
     assert worse.memory is not None
     before, after = first.memory.table, worse.memory.table
     changed = [(s, a) for s in range(18) for a in range(3) if before[s][a] != after[s][a]]
     assert changed == [(0, 0)]
     assert after[0][0] < before[0][0]
+
+
+def test_learning_judges_no_step_that_a_guard_held_back() -> None:
+    """The size stayed, so what came of it is what no step is worth, without the price of a change."""
+    rule = policy("learning", exploration=0.0)
+    idle = evidence(utilization=0.1)
+    first = rule.propose(case(idle), rule.Memory())
+    assert first.size == 3
+    held = rule.propose(case(idle, after=60), first.memory)
+    assert first.memory is not None
+    assert held.memory is not None
+    assert held.memory.table[0][0] == first.memory.table[0][0]
+    reward = -4 / job().scaling.max_parallelism
+    table = first.memory.table[0]
+    assert held.memory.table[0][1] == pytest.approx(updated(table[1], reward, max(table), 0.2, 0.8), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "want"),
+    [
+        ("threshold", {}, 4),
+        ("learning", {"exploration": 0.0}, 4),
+        ("numaflow", {"target_processing_seconds": 1000}, 4),
+    ],
+)
+def test_a_step_down_is_at_least_an_executor(name: str, options: dict[str, Any], want: int) -> None:
+    """Sizes are rounded up to whole executors, so a step of two slots would never leave 8 slots of 4 cores each."""
+    spec = job(policy=name, policy_options=options, executor_cores=4, min_parallelism=4, max_parallelism=16)
+    of = case(evidence(utilization=0.05, lag_records=10), current=8, spec=spec)
+    memory = ThresholdMemory(AT - 60) if name == "threshold" else None
+    assert propose(name, of, memory, **options).size == want
+
+
+def test_a_step_leads_to_whole_executors() -> None:
+    """Down to the next multiple below the present size, at least one executor; zero and growth stay as they are."""
+    spec = job(executor_cores=4, min_parallelism=4, max_parallelism=16)
+    four, six, eight, twelve = (case(current=current, spec=spec) for current in (4, 6, 8, 12))
+    assert [step_to(eight, size) for size in (0, 1, 5, 7, 11)] == [0, 4, 4, 4, 11]
+    assert [step_to(twelve, size) for size in (0, 1, 5, 7, 11)] == [0, 4, 8, 8, 8]
+    assert (step_to(six, 5), step_to(four, 1)) == (4, 4)
+
+
+def test_pid_does_not_wind_up_while_a_guard_holds_its_size() -> None:
+    """After an hour of too much load that no size could be added for, it lets go as soon as the load falls."""
+    rule = policy("pid")
+    memory = rule.Memory()
+    spec = job(max_parallelism=40)
+    for second in range(0, 3600, 10):
+        memory = rule.propose(case(evidence(arrival_rate=380.0), after=second, spec=spec), memory).memory
+    assert memory.output < 5.5, "4 slots, and the output calls for the next size"
+    for second in range(3600, 3660, 10):
+        proposal = rule.propose(case(evidence(arrival_rate=80.0), after=second, spec=spec), memory)
+        memory = proposal.memory
+    assert proposal.size < 4
+
+
+def test_pid_shrinks_by_whole_executors() -> None:
+    """That 7 of 8 slots are rounded up to 8 again is no size held back: the integral goes on until 4 are enough."""
+    rule = policy("pid")
+    memory, spec = rule.Memory(), job(min_parallelism=4, max_parallelism=40, executor_cores=4)
+    for second in range(0, 600, 10):
+        proposal = rule.propose(case(evidence(arrival_rate=80.0), current=8, after=second, spec=spec), memory)
+        memory = proposal.memory
+    assert proposal.size <= 4
+
+
+def test_pid_integrates_over_no_gap_in_the_evidence() -> None:
+    """Ten minutes without end offsets are not ten minutes of the error that follows them."""
+    rule = policy("pid")
+    busy, blind = evidence(arrival_rate=340.0), evidence(arrival_rate=None)
+    first = rule.propose(case(busy), rule.Memory())
+    gone = rule.propose(case(blind, after=10), first.memory)
+    found = rule.propose(case(busy, after=600), gone.memory)
+    outputs = [first.numbers["output"], found.numbers["output"]]
+    assert outputs == pytest.approx([4.36, 4.42])  # + 4 · 0.01 · 0.15 · 10
+
+
+def test_cost_counts_the_outage_of_each_size_by_its_own_way() -> None:
+    """A handover has room for 8 more slots next to the 5, so only sizes up to 8 are cheap: 9 takes a restart."""
+    spec = job(rescale=(Way.HANDOVER, Way.RESTART), max_parallelism=16)
+    busy = evidence(arrival_rate=714.0, processing_rate=500.0, true_processing_rate=500.0)
+    of = case(busy, current=5, spec=spec)
+    pool = Pool(pool_id="pool", slots_total=13, slots_used=5, workers_alive=1)
+    of = of._replace(snapshot=of.snapshot.model_copy(update={"pool": pool}))
+    proposal = propose("cost", of)
+    assert proposal.expectation is not None
+    assert proposal.numbers["outage"] == proposal.expectation.outage_seconds
+    rule, work = Cost(CostOptions()), Workload(714.0, 0, 500.0, 100.0)
+    costs = {size: rule.cost(size, 5, work, 3.0 if size <= 8 else 30.0) for size in range(1, 17)}
+    assert proposal.size == min(costs, key=lambda size: costs[size])
 
 
 def test_learning_never_tries_a_step_down_while_behind() -> None:

@@ -100,6 +100,35 @@ def test_the_limit_without_behaviours() -> None:
     assert [rules.legacy_up_limit(n) for n in (1, 2, 3, 10)] == [4, 4, 6, 20]
 
 
+def test_without_behaviours_every_change_goes_to_the_largest_of_the_window() -> None:
+    """`stabilizeRecommendation` knows one window, and its largest size counts for growth as well."""
+    rule = policy("hpa", limits="legacy", target_utilization_percent=0, target_lag_records_per_slot=100)
+    memory, size, sizes, spec = rule.Memory(), 4, [], job(max_parallelism=64)
+    for second, lag in ((0, 4000), (15, 800), (30, 800)):
+        of = case(evidence(lag_records=lag), current=size, after=second, spec=spec)
+        proposal = rule.propose(of, memory)
+        memory = rule.ordered(of, proposal.memory, proposal, proposal.size)
+        size = proposal.size
+        sizes.append(size)
+    assert sizes == [8, 16, 32]
+
+
+def test_without_behaviours_growth_has_no_window() -> None:
+    """`stabilization_up_seconds` is part of a `behavior`."""
+    busy = case(evidence(utilization=1.0))
+    assert propose("hpa", busy, stabilization_up_seconds=300.0).size == 4
+    assert propose("hpa", busy, stabilization_up_seconds=300.0, limits="legacy").size == 5
+
+
+@pytest.mark.parametrize(("name", "code"), [("hpa", "HPA_RATIO"), ("varga", "VARGA_UTILIZATION")])
+def test_a_job_at_its_maximum_is_not_called_on_target(name: str, code: str) -> None:
+    """It needs more than it may have, and says how much."""
+    seen = evidence(utilization=1.0, arrival_rate=800.0)
+    proposal = propose(name, case(seen, spec=job(max_parallelism=4)))
+    assert (proposal.size, proposal.code) == (4, code)
+    assert proposal.numbers["wanted"] > 4  # type: ignore[operator]
+
+
 def test_the_policy_grows_with_utilization() -> None:
     """100 % busy against 80 %: ceil(1.25 * 4) = 5."""
     proposal = propose("hpa", case(evidence(utilization=1.0)))

@@ -64,7 +64,8 @@ class BehaviourOptions(RuleOptions):
     )
     limits: str = option(
         "behavior",
-        "`behavior`: the rate policies; `legacy`: a scale-up to at most max(2 · size, 4), no limit on scale-downs",
+        "`behavior`: as above; `legacy`: as without a `behavior` in Kubernetes: every change goes to the largest size "
+        "proposed in the last `stabilization_down_seconds`, a scale-up to at most max(2 · size, 4)",
         choices=("behavior", "legacy"),
     )
     up_policies: str = option(
@@ -109,18 +110,21 @@ class Behaviour:
         first = ((now, current),)
         highs = _kept(first if memory.highs is None else memory.highs, now - o.stabilization_down_seconds)
         lows = _kept(first if memory.lows is None else memory.lows, now - o.stabilization_up_seconds)
-        stable = rules.stabilize(
-            current,
-            proposed,
-            [*highs, *lows],
-            now,
-            # Both queues are already cut to their own windows, so one list will do: a low is never above a high of the
-            # same window, and a record outside the other window cannot be its extreme.
-            up_window=o.stabilization_up_seconds,
-            down_window=o.stabilization_down_seconds,
-        )
+        if o.limits == "legacy":
+            stable = max([proposed] + [size for _, size in highs])
+        else:
+            stable = rules.stabilize(
+                current,
+                proposed,
+                [*highs, *lows],
+                now,
+                # Both queues are already cut to their own windows, so one list will do: a low is never above a high of
+                # the same window, and a record outside the other window cannot be its extreme.
+                up_window=o.stabilization_up_seconds,
+                down_window=o.stabilization_down_seconds,
+            )
         size = clamp(case, self._limited(current, stable, memory.events, now))
-        limited_by = "HPA_STABILIZED" if stable != proposed else ""
+        limited_by = "HPA_STABILIZED" if clamp(case, stable) != clamp(case, proposed) else ""
         if size != clamp(case, stable):
             limited_by = "HPA_LIMITED"
         while highs and highs[-1][1] <= proposed:

@@ -93,11 +93,12 @@ class Cost(Rule[CostOptions, NoMemory]):
         found = measure(case, memory)
         if isinstance(found, Proposal):
             return found
-        outage = change_to(case, current, o.assumed_restart_seconds).outage
         start = clamp(case, current)
         low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
-        costs = {size: self.cost(size, current, found, outage) for size in range(low, high + 1)}
-        stay = self.cost(current, current, found, outage)
+        # With handover first, sizes that the pool has no room for next to the present one take a restart.
+        outages = {size: change_to(case, size, o.assumed_restart_seconds).outage for size in range(low, high + 1)}
+        costs = {size: self.cost(size, current, found, outage) for size, outage in outages.items()}
+        stay = self.cost(current, current, found, 0.0)
         best = min(costs, key=lambda size: (costs[size], size))
         if costs[best] >= stay:
             best = current
@@ -107,7 +108,7 @@ class Cost(Rule[CostOptions, NoMemory]):
             "current": current,
             "cost": costs.get(best, stay),
             "stay": stay,
-            "outage": outage,
+            "outage": 0.0 if best == current else outages[best],
         }
         code = "COST_LEAST" if best == current else "COST_CHEAPER"
         return self._proposal(case, best, code, numbers)

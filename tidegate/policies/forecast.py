@@ -4,7 +4,8 @@
     needed   = max(coming, arriving now) / `target_utilization` + lag / `drain_seconds`
     size     = ceil( needed / capacity per slot )
 
-- coming, needed: records/s. lag: records. capacity per slot: as measured, records/s, assumed equal at every size.
+- coming, needed: records/s. lag: records. capacity per slot: as measured, records/s, assumed equal at every size; while
+  nothing is processed, as measured last.
 - The forecast is exponential smoothing with a damped trend. With `season_seconds` it also has a profile of the season.
   A spread is the usual error of a forecast one step ahead.
 
@@ -33,7 +34,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.forecast_rules import Model, Smoothing, ahead, learn
 from tidegate.policies.rule import Rule
-from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, ceil_at, clamp, measure
+from tidegate.policies.sizing import EVIDENCE_MISSING, IDLE, Workload, ceil_at, clamp, measure
 
 MOST_STEPS: Final = 1440
 """How many steps a forecast may look ahead: a day in steps of a minute."""
@@ -77,6 +78,8 @@ class ForecastMemory(NamedTuple):
     model: Model | None = None
     since: tuple[float, int] | None = None
     """When the step under way started, epoch seconds, and what had arrived by then."""
+    per_slot: float | None = None
+    """Capacity of a slot when it was measured last, records/s."""
 
 
 class Forecast(Rule[ForecastOptions, ForecastMemory]):
@@ -108,11 +111,13 @@ class Forecast(Rule[ForecastOptions, ForecastMemory]):
         memory = self._learned(case, memory)
         model = memory.model
         found = measure(case, memory)
+        foreseen = 0.0 if model is None or model.steps < o.learning_steps else self._coming(case, model)
         if isinstance(found, Proposal):
-            return found
-        coming = found.arrival
-        if model is not None and model.steps >= o.learning_steps:
-            coming = max(coming, self._coming(case, model))
+            if found.code != "IDLE" or foreseen <= 0 or memory.per_slot is None:
+                return found
+            found = Workload(0.0, 0, memory.per_slot * current, memory.per_slot)
+        memory = memory._replace(per_slot=found.per_slot)
+        coming = max(found.arrival, foreseen)
         needed = coming / o.target_utilization + found.lag / o.drain_seconds
         wanted = size = clamp(case, ceil_at(needed / found.per_slot))
         code = "FORECAST_FITS" if size == current else "FORECAST_NEEDS"
@@ -131,7 +136,7 @@ class Forecast(Rule[ForecastOptions, ForecastMemory]):
 
     def _learned(self, case: Case, memory: ForecastMemory) -> ForecastMemory:
         """Return the memory with the value of the step that has ended, if one has."""
-        model, since = memory
+        model, since, per_slot = memory
         arrived = case.state.window[-1].arrived if case.state.window else None
         if arrived is None or (
             since is not None and arrived >= since[1] and case.measured_at - since[0] < self.options.step_seconds - 1e-6
@@ -141,12 +146,15 @@ class Forecast(Rule[ForecastOptions, ForecastMemory]):
             value = (arrived - since[1]) / (case.measured_at - since[0])
             buckets = self.options.season_buckets if self.options.season_seconds else 0
             model = _rounded(learn(model, value, self._bucket(case.measured_at), buckets, self.weights))
-        return ForecastMemory(model, (case.measured_at, arrived))
+        return ForecastMemory(model, (case.measured_at, arrived), per_slot)
 
     def _coming(self, case: Case, model: Model) -> float:
         o = self.options
-        steps = max(1, ceil_at(o.horizon_seconds / o.step_seconds))
-        buckets = [self._bucket(case.measured_at + step * o.step_seconds) for step in range(1, steps + 1)]
+        # A step ends with a snapshot, so it lasts whole intervals.
+        interval = case.snapshot.interval_seconds
+        seconds = max(1, ceil_at(o.step_seconds / interval)) * interval
+        steps = max(1, ceil_at(o.horizon_seconds / seconds))
+        buckets = [self._bucket(case.measured_at + step * seconds) for step in range(1, steps + 1)]
         return ahead(model, steps, buckets, o.damping, o.widths)
 
     def _bucket(self, at: float) -> int:

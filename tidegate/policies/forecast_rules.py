@@ -6,7 +6,7 @@
     ahead   y(h) = l + (φ + φ² + … + φ^h) · b + s(h)
 
 y: arrival rate of the newest step, l: level, b: trend per step, s: season, all in records/s; l': the level before;
-h: steps ahead. α, β, γ and φ are weights from 0 to 1.
+h: steps ahead. α, β, γ and φ are weights from 0 to 1; γ is the book's γ*, whose γ is γ* · (1 - α).
 
 The spread is the smoothed absolute error of a forecast one step ahead. For h steps ahead it is √h times as wide.
 

@@ -31,7 +31,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import hpa_rules as rules
 from tidegate.policies.behaviour import BEHAVIOUR_REASONS, BehavingRule, BehaviourMemory, BehaviourOptions
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
+from tidegate.policies.sizing import EVIDENCE_MISSING
 
 REQUEST = 1000
 """What a slot requests, in thousandths of a core."""
@@ -98,7 +98,7 @@ class Hpa(BehavingRule[HpaOptions]):
             if not known:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
-        proposed = clamp(case, proposed)
+        proposed = max(case.spec.smallest_size, proposed)
         code = "HPA_ON_TARGET" if proposed == case.current else "HPA_RATIO"
         return self._behaved(case, proposed, code, numbers | {"wanted": proposed}, memory)
 

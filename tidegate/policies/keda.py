@@ -182,14 +182,14 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         numbers: dict[str, Figure] = {"lag": with_persistent, "threshold": o.lag_threshold, "told": total}
         lagging, opened = with_persistent > o.activation_lag_threshold, self._window(case)
         active = lagging or opened is not None
-        proposed = clamp(case, self._replicas(case, total, o.lag_threshold))
-        by_cron = clamp(case, self._replicas(case, opened or 1, 1)) if self.windows else 0
+        proposed = self._replicas(case, total, o.lag_threshold)
+        by_cron = self._replicas(case, opened or 1, 1) if self.windows else 0
         code = "KEDA_LAG" if lagging else "KEDA_INACTIVE"
-        if opened is not None and by_cron > proposed:
+        if opened is not None and by_cron > max(case.spec.smallest_size, proposed):
             code = "KEDA_CRON"
         elif active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        proposed = max(proposed, by_cron)
+        proposed = max(case.spec.smallest_size, proposed, by_cron)
         size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
         numbers |= {"wanted": proposed, "size": size, "activation": o.activation_lag_threshold, "cron": opened}
         memory = memory._replace(behaviour=behaviour)
@@ -265,7 +265,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         if o.fallback_replicas is None or memory.failures <= o.fallback_failure_threshold:
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
         wanted = keda_rules.fallback_replicas(o.fallback_behavior, o.fallback_replicas, case.current)
-        proposed = clamp(case, self._replicas(case, wanted * o.lag_threshold, o.lag_threshold))
+        proposed = max(case.spec.smallest_size, self._replicas(case, wanted * o.lag_threshold, o.lag_threshold))
         size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
         numbers: dict[str, Figure] = {"failures": memory.failures, "wanted": proposed, "size": size, "missing": missing}
         memory = memory._replace(behaviour=behaviour)

@@ -8,13 +8,13 @@
 - Q(s, a): worth of action a in situation s; s': the situation after it. `[…]`: 1 if true, else 0.
 - α: `learning_rate`. γ: `discount`, the weight of the future. The prices have no unit.
 - band: `low_utilization` to `high_utilization`. Lag: the delay, in seconds, as the objective is; while only a lower
-  bound is known, seconds of work if they are more. It counts as at most 5 objectives, and one of up to a tenth of the
-  objective counts as none.
+  bound is known, seconds of work if they are more. It counts as at most 5 objectives; in s, one of up to a tenth of the
+  objective is none.
 
-Once per `epoch_seconds` the policy judges its last action and chooses the next: usually the best known one, and now and
-then, less and less often, another one. It never steps down while the lag is over the objective. It starts with a
-plausible table: up if loaded or behind, down if idle. The random numbers come from a counter and a hash, so the same
-state always chooses the same action.
+Once per `epoch_seconds` the policy judges its last action, by what came of it: a step that a guard held back was none.
+Then it chooses the next: usually the best known one, and now and then, less and less often, another one. It never steps
+down while the lag is over the objective. It starts with a plausible table: up if loaded or behind, down if idle. The
+random numbers come from a counter and a hash, so the same state always chooses the same action.
 
 When to choose it: For experiments. It learns by trying, so avoid it where the lag objective is tight.
 
@@ -36,7 +36,7 @@ from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies.rule import Rule
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, unknown
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, step_to, unknown
 
 ACTIONS = (-1, 0, 1)
 SITUATIONS = 18
@@ -74,7 +74,7 @@ class LearningOptions:
     discount: float = option(0.8, "γ: weight of the next situation", unit="share", ge=0, le=0.99)
     low_utilization: float = option(0.4, "utilization below which the load is low", unit="share", ge=0, le=1)
     high_utilization: float = option(0.8, "utilization from which the load is high", unit="share", gt=0, le=1)
-    step_share: float = option(0.25, "size of a step, at least one slot", unit="share of the size", gt=0, le=1)
+    step_share: float = option(0.25, "size of a step, at least one executor", unit="share of the size", gt=0, le=1)
     slot_price: float = option(1.0, "price of running at the largest size", ge=0)
     lag_price: float = option(2.0, "price of lag at the objective", ge=0)
     restart_price: float = option(0.3, "price of a change", ge=0)
@@ -88,8 +88,8 @@ class LearningMemory(NamedTuple):
     """Worth of a step down, none and up in each situation; empty for the table it starts with."""
     rolls: int = 0
     """Numbers of the sequence used up."""
-    acted: tuple[float, int, int, int] | None = None
-    """(when, situation, action, size) of the last action."""
+    acted: tuple[float, int, int] | None = None
+    """(when, situation, size) of the last action; the size now says what came of it."""
 
 
 class Learning(Rule[LearningOptions, LearningMemory]):
@@ -120,16 +120,15 @@ class Learning(Rule[LearningOptions, LearningMemory]):
         situation, words, behind = self._situation(case, e.utilization, e.lag_trend)
         table = [list(row) for row in memory.table or self._common_sense()]
         if acted is not None:
-            _, before, action, size = acted
-            reward = self._reward(case, changed=size != case.current or action != 0)
+            _, before, size = acted
+            done = (case.current > size) - (case.current < size)  # a guard may have held the step back
+            reward = self._reward(case, changed=done != 0)
             row = table[before]
-            row[action + 1] = round(
-                updated(row[action + 1], reward, max(table[situation]), o.learning_rate, o.discount), 4
-            )
+            row[done + 1] = round(updated(row[done + 1], reward, max(table[situation]), o.learning_rate, o.discount), 4)
         rolls = memory.rolls
         action, tried = self._choose(table[situation], rolls, behind=behind)
         step = max(1, int(case.current * o.step_share))
-        size = clamp(case, case.current + action * step)
+        size = clamp(case, step_to(case, case.current + action * step))
         row = table[situation]
         numbers: dict[str, Figure] = {
             "situation": words,
@@ -141,7 +140,7 @@ class Learning(Rule[LearningOptions, LearningMemory]):
         kept = LearningMemory(
             table=tuple((down, stay, up) for down, stay, up in table),
             rolls=rolls + 2,
-            acted=(case.measured_at, situation, action, case.current),
+            acted=(case.measured_at, situation, case.current),
         )
         code = "LEARNING_TRIES" if tried else "LEARNING_KNOWS"
         return self._proposal(case, size, code, numbers, kept)

@@ -13,10 +13,10 @@ records are the lag over all Kafka partitions. With `vertex: udf` its source top
 - limit: `buffer_length` · `buffer_usage_limit`, records; a fuller buffer adds one step. free: `buffer_length` ·
   `target_buffer_availability` / 100, records.
 
-The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, with a
-cooldown after each change. It stays within the bounds of the window in `cron` that is open: `start|end|min|max; ...`,
-where start and end are cron expressions with six fields (seconds first), in UTC. The bounds of the spec hold as well;
-in Numaflow those of the window replace them.
+The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, at least an
+executor, with a cooldown after each change. It stays within the bounds of the window in `cron` that is open:
+`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in UTC. The bounds
+of the spec hold as well; in Numaflow those of the window replace them.
 
 The job does not scale up at its rate limit or under back pressure. Back pressure means that the mean lag of a job
 downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
@@ -52,7 +52,7 @@ from tidegate.policies import numaflow_rules as rules
 from tidegate.policies.numaflow_options import NumaflowOptions, cron_windows
 from tidegate.policies.numaflow_pressure import DownstreamLag, remember
 from tidegate.policies.rule import Rule
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, clamp_to_zero
+from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, clamp_to_zero, step_to
 
 
 class NumaflowMemory(NamedTuple):
@@ -121,7 +121,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         if since < math.inf:
             numbers["since"] = since
         if opened and not low <= current <= high:
-            size = clamp_to_zero(case, self._paced(current, max(low, min(current, high)), since))
+            size = clamp_to_zero(case, step_to(case, self._paced(current, max(low, min(current, high)), since)))
             return self._proposal(case, size, "NUMAFLOW_WINDOW", numbers, memory)
         if low == high == current:
             return self._proposal(case, current, "NUMAFLOW_FIXED", numbers, memory)
@@ -153,7 +153,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
             downstream_pressure=downstream,
             fix_pressure_cooldown=o.fix_pressure_cooldown,
         )
-        numbers["size"] = size = clamp_to_zero(case, size)
+        numbers["size"] = size = clamp_to_zero(case, step_to(case, size))
         if held:
             code = f"NUMAFLOW_{held.replace(' ', '_').upper()}"
         elif rate == 0:

@@ -4,13 +4,15 @@
     error   e  = y - `setpoint`                                               0 within the dead band
     output  Δu = n · ( Kp · (e - e1)  +  Ki · e · dt  +  Kd · (e - 2 e1 + e2) / dt )
 
-- y, e: shares of the capacity; e1 and e2: the last error and the one before. dt: s since the last decision.
+- y, e: shares of the capacity; e1 and e2: the last error and the one before. dt: s since the last decision, one
+  interval after a decision without evidence.
 - u: output, slots, within the bounds of the spec. n: current size, slots; the change is in proportion to it.
 - Kp, Ki, Kd: `proportional`, `integral` (1/s), `derivative` (s).
 
-The size becomes u, rounded, as soon as u is more than half a slot plus `hysteresis` away from the current size. This is
-the velocity form: it computes changes, so the integral cannot wind up. After each change of size the controller starts
-again.
+The size becomes u, rounded, as soon as u is at least half a slot plus `hysteresis` away from the current size. This is
+the velocity form, which computes changes. While a guard holds back the size that u calls for, Ki · e · dt adds nothing
+more in that direction (conditional integration), so the integral cannot wind up. After each change of size the
+controller starts again.
 
 When to choose it: The load drifts slowly, without jumps.
 
@@ -99,7 +101,7 @@ class Pid(Rule[PidOptions, PidMemory]):
     def propose(self, case: Case, memory: PidMemory) -> Proposal[PidMemory]:
         """Return the controller's output, in whole slots."""
         o = self.options
-        found = measure(case, memory)
+        found = measure(case, memory._replace(at=None))
         if isinstance(found, Proposal):
             return found
         load = (found.arrival + found.lag / o.drain_seconds) / found.capacity
@@ -111,16 +113,25 @@ class Pid(Rule[PidOptions, PidMemory]):
         dt = (
             case.measured_at - at if at is not None and case.measured_at > at else float(case.snapshot.interval_seconds)
         )
-        gains = (o.proportional, o.integral, o.derivative)
+        held = (output > case.current) == (error > 0) and self._asks(case, output)
+        gains = (o.proportional, 0.0 if held else o.integral, o.derivative)
         output += case.current * velocity((error, last, before), dt, gains)
         output = min(max(output, float(clamp(case, 1))), float(clamp(case, case.spec.scaling.max_parallelism)))
-        size = case.current
-        if abs(output - case.current) >= 0.5 + o.hysteresis:
-            size = clamp(case, int(output + 0.5))
+        size = self._size(case, output)
         code = "PID_IN_BAND" if error == 0.0 and size == case.current else "PID_ADJUSTING"
         numbers: dict[str, Figure] = {"load": load, "setpoint": o.setpoint, "error": error, "output": output}
         kept = PidMemory(case.current, error, last, case.measured_at, output)
         return self._proposal(case, size, code, numbers, kept)
+
+    def _size(self, case: Case, output: float) -> int:
+        """Return the size for an output, in slots."""
+        far = abs(output - case.current) >= 0.5 + self.options.hysteresis
+        return clamp(case, int(output + 0.5)) if far else case.current
+
+    def _asks(self, case: Case, output: float) -> bool:
+        """Whether an output calls for another size, in whole executors."""
+        cores, size = case.spec.application.executor_cores, self._size(case, output)
+        return size != case.current and -(-size // cores) * cores != case.current
 
     def ordered(self, case: Case, memory: PidMemory, proposal: Proposal[PidMemory], final: int) -> PidMemory:  # noqa: ARG002
         """Start again at the ordered size: errors at the old size say nothing about the new one."""

@@ -66,7 +66,8 @@ class Queueing(Rule[QueueingOptions, NoMemory]):
             "of the waits under {target:.1f} s"
         ),
         "QUEUE_OVERLOAD": Reason(
-            "{tasks:.2f} tasks/s arrive and a slot serves {served:.2f}/s, so even the largest size cannot keep up"
+            "{tasks:.2f} tasks/s arrive and a slot serves {served:.2f}/s, so even the largest size keeps fewer than "
+            "{percentile:.0%} of the waits under {target:.1f} s"
         ),
         "QUEUE_MARGIN": Reason("a size of {wanted} would be just enough, and too small for a little more load"),
         "QUEUE_RIGHT": Reason("{current} slots keep {percentile:.0%} of the waits under {target:.1f} s"),

@@ -57,6 +57,17 @@ def clamp_to_zero(case: Case, size: int) -> int:
     return 0 if size <= 0 == case.spec.scaling.min_parallelism else clamp(case, size)
 
 
+def step_to(case: Case, size: int) -> int:
+    """Return where a step towards a size leads, in whole executors: less than an executor down is one executor down.
+
+    Sizes are rounded up to whole executors later, so a smaller step down would lead back to where it began.
+    """
+    if not 0 < size < case.current:
+        return size
+    cores = case.spec.application.executor_cores
+    return max(cores, min(-(-size // cores), (case.current - 1) // cores) * cores)
+
+
 def change_to(case: Case, size: int, restart_seconds: float) -> PlannedChange:
     """Return the way of a change and the longest of its last three measured costs, or what is assumed."""
     way = way_to(case, size) or Way.RESTART

@@ -1,14 +1,14 @@
 """`threshold`: the rule of Spark's DStreams: batch time over batch interval, against two thresholds.
 
     ratio = mean batch time / batch interval          both in s
-    ratio >= `scaling_up_ratio`      add max( round(ratio), 1 ) slots
-    ratio <= `scaling_down_ratio`    remove one slot
+    ratio >= `scaling_up_ratio`      add max( round(ratio), 1 ) executors
+    ratio <= `scaling_down_ratio`    remove one executor
 
 The policy decides once per `scaling_interval_seconds`, over the batches since the last time. Without
 `batch_interval_seconds` the ratio is the utilization: a query that starts a batch as soon as the last one ends has no
 interval.
 
-The rule ignores lag. With `lag_up_seconds` it also adds a slot when more work than that is waiting, and does not
+The rule ignores lag. With `lag_up_seconds` it also adds an executor when more work than that is waiting, and does not
 remove one.
 
 When to choose it: You come from DStreams' dynamic allocation, or want the rule that is easiest to explain.
@@ -114,7 +114,7 @@ class Threshold(Rule[ThresholdOptions, ThresholdMemory]):
         code = "THRESHOLD_UP" if change > 0 else "THRESHOLD_DOWN" if change < 0 else "THRESHOLD_BETWEEN"
         if change <= 0 and most is not None and lag is not None and lag > most:
             change, code = 1, "THRESHOLD_LAG"
-        size = clamp(case, current + change)
+        size = clamp(case, current + change * case.spec.application.executor_cores)
         numbers = {
             "ratio": ratio,
             "up": o.scaling_up_ratio,

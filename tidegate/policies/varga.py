@@ -4,12 +4,13 @@
     by utilization   size = ceil( n · U / target )
     proposed         the larger of both; a metric within the tolerance does not change the size
 
-- n: current size, slots. dL/dt: trend of the lag, records/s. P: processing rate, records/s.
+- n: current size, slots. dL/dt: trend of the lag, records/s. P: processing rate, records/s; if it is 0, only the
+  utilization counts.
 - U: utilization. target: `target_utilization`.
 
 The lag counts only above `lag_threshold_seconds` of work, because the relative change of a tiny lag means little. As
-long as that much is waiting, the job does not scale down either: it is catching up. The proposed size then goes through
-the [behaviour](behaviour.md).
+long as that much is waiting, the job does not scale down either, as it may be catching up. The proposed size then goes
+through the [behaviour](behaviour.md).
 
 When to choose it: You want few options: the job grows when its lag grows and shrinks when it is idle.
 
@@ -31,7 +32,7 @@ from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.policies import varga_rules as rules
 from tidegate.policies.behaviour import BEHAVIOUR_REASONS, BehavingRule, BehaviourMemory, BehaviourOptions
-from tidegate.policies.sizing import EVIDENCE_MISSING, clamp, unknown
+from tidegate.policies.sizing import EVIDENCE_MISSING, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,7 @@ class Varga(BehavingRule[VargaOptions]):
         "VARGA_UTILIZATION": Reason(
             "the job is busy {utilization:.0%} of the time, which calls for a size of {wanted}"
         ),
-        "VARGA_CATCHING_UP": Reason(
-            "{lag} records are waiting and the job is catching up, so it does not scale down to {wanted}"
-        ),
+        "VARGA_CATCHING_UP": Reason("{lag} records are waiting, so the job does not scale down to {wanted}"),
         "VARGA_ON_TARGET": Reason(
             "a utilization of {utilization:.0%} and a lag trend of {change:rate} records/s are on target"
         ),
@@ -92,7 +91,7 @@ class Varga(BehavingRule[VargaOptions]):
             )
             if by_lag > by_use:
                 proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
-        proposed = clamp(case, proposed)
+        proposed = max(case.spec.smallest_size, proposed)
         if proposed == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
         numbers: dict[str, Figure] = {
