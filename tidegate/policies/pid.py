@@ -10,9 +10,9 @@
 - Kp, Ki, Kd: `proportional`, `integral` (1/s), `derivative` (s).
 
 The size becomes u, rounded, as soon as u is at least half a slot plus `hysteresis` away from the current size. This is
-the velocity form, which computes changes. While a guard holds back the size that u calls for, Ki · e · dt adds nothing
-more in that direction (conditional integration), so the integral cannot wind up. After each change of size the
-controller starts again.
+the velocity form, which computes changes. While a guard holds back the size that u calls for, Ki · e · dt takes u no
+further than n · y / `setpoint`, the size that would have the load at the setpoint (conditional integration). So the
+integral cannot wind up. After each change of size the controller starts again.
 
 When to choose it: The load drifts slowly, without jumps.
 
@@ -113,7 +113,9 @@ class Pid(Rule[PidOptions, PidMemory]):
         dt = (
             case.measured_at - at if at is not None and case.measured_at > at else float(case.snapshot.interval_seconds)
         )
-        held = (output > case.current) == (error > 0) and self._asks(case, output)
+        enough = case.current * load / o.setpoint
+        beyond = output >= enough if error > 0 else output <= enough
+        held = beyond and self._asks(case, output)
         gains = (o.proportional, 0.0 if held else o.integral, o.derivative)
         output += case.current * velocity((error, last, before), dt, gains)
         output = min(max(output, float(clamp(case, 1))), float(clamp(case, case.spec.scaling.max_parallelism)))
