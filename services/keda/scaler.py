@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from tidegate.fleet.explain import size_is_known
 from tidegate.fleet.fleet import Fleet
 
 METRIC = "tidegate-slots"
@@ -41,6 +40,6 @@ def recommended(fleet: Fleet, job_id: str, now: datetime) -> int:
     if job.is_silent(now):
         at = job.decision.decided_at
         raise NoAnswer(f"the newest decision on {job_id!r} is of {at:%Y-%m-%d %H:%M:%S} UTC: look at the decider")
-    if not size_is_known(job.decision):
+    if not job.decision.size_is_known:
         raise NoAnswer(f"the cluster has not said how large {job_id!r} is: look at the collector's log")
     return job.decision.final_parallelism

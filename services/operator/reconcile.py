@@ -21,7 +21,6 @@ from services.operator.resource import StreamingJob
 from services.operator.status import Condition, healthy, status_of
 from tidegate.events.job import JobSpec, ManualScale, SpecChange
 from tidegate.events.snapshot import ClusterState
-from tidegate.fleet.explain import size_is_known
 from tidegate.fleet.fleet import FleetJob
 from tidegate.installed import engine
 from tidegate.operate import differences, next_version, refused_move
@@ -144,7 +143,7 @@ def _settled(job: FleetJob | None) -> int | None:
     size, final = decision.current_parallelism, decision.final_parallelism
     runs = job.state is ClusterState.RUNNING and size > 0
     sleeps = job.state is ClusterState.STOPPED and job.spec.running and job.spec.scaling.min_parallelism == 0
-    return size if size == final and (runs or (sleeps and size == 0 and size_is_known(decision))) else None
+    return size if size == final and (runs or (sleeps and size == 0 and decision.size_is_known)) else None
 
 
 def _under_way(job: FleetJob, decided_at: datetime) -> bool:

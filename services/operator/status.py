@@ -10,7 +10,6 @@ from typing import Any
 from services.operator.resource import StreamingJob
 from tidegate.events.decision import Status
 from tidegate.fleet.changes import result_in_words
-from tidegate.fleet.explain import size_is_known
 from tidegate.fleet.fleet import FleetJob, Trouble
 from tidegate.launcher.control.config_map import JOB_LABEL
 from tidegate.launcher.kubernetes.pods import ROLE_LABEL
@@ -54,7 +53,7 @@ def _of_job(job: FleetJob) -> dict[str, Any]:
     if job.state is not None:
         status["state"] = job.state.value
     if (decision := job.decision) is not None:
-        if size_is_known(decision):
+        if decision.size_is_known:
             status |= {"slots": decision.current_parallelism, "target": decision.final_parallelism}
         status |= {
             "status": decision.status.value,

@@ -132,6 +132,17 @@ def test_what_is_unknown_has_no_sample() -> None:
     assert bench.registry.get_sample_value("tidegate_job_current_slots", {"job_id": "rates"}) == 4
 
 
+def test_a_size_that_nobody_knows_has_no_sample() -> None:
+    """A job whose cluster has never said its size is not one of no slots; a job that does not run is."""
+    sizes = [f"tidegate_job_{name}_slots" for name in ("current", "proposed", "final")]
+    unknown, stopped = Bench(), Bench()
+    unknown.take(snapshot(1, slots=None))
+    stopped.take(snapshot(1, slots=0, state=ClusterState.STOPPED))
+    assert unknown.decisions()[-1].trail[0].code == "SIZE_UNKNOWN"
+    assert [unknown.registry.get_sample_value(name, {"job_id": "rates"}) for name in sizes] == [None] * 3
+    assert stopped.registry.get_sample_value(sizes[0], {"job_id": "rates"}) == 0
+
+
 def test_a_guard_that_stops_a_change_is_counted() -> None:
     """A change that a guard brings back to the current size counts as held by that guard, and no other does."""
     bench = Bench(job(guards={"excluded_periods": {"periods": "0:00:00-23:59:59"}}, max_parallelism=16))

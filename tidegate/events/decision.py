@@ -261,7 +261,7 @@ class Decision(Wire):
     """Where the job stands; docs/policies/reasons.md explains each."""
     current_parallelism: Count
     """Slots of the running job; 0 when it does not run, and also when they are not known: then the first reason is
-    `JOB_STATE_UNKNOWN` or `SIZE_UNKNOWN`."""
+    `JOB_STATE_UNKNOWN`, `JOB_STARTING` or `SIZE_UNKNOWN`."""
     proposed_parallelism: Count
     """What the policy asked for."""
     final_parallelism: Count
@@ -279,6 +279,12 @@ class Decision(Wire):
     """With every hundredth decision, and after a change of the spec or the engine."""
     emits: Emission | None = None
     """What the job will write; absent if no other job reads it."""
+
+    @property
+    def size_is_known(self) -> bool:
+        """Whether the size of the job is known; 0 may also mean that the cluster has never said."""
+        unknown = self.trail and self.trail[0].code in {"SIZE_UNKNOWN", "JOB_STATE_UNKNOWN", "JOB_STARTING"}
+        return self.current_parallelism > 0 or not unknown
 
 
 def decision_id(job_id: str, snapshot_id: str, spec_version: int, engine_version: str) -> str:

@@ -46,19 +46,13 @@ def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[st
     ]
 
 
-def size_is_known(decision: Decision) -> bool:
-    """Whether a decision knows the size of the job; 0 may also mean that the cluster has never said."""
-    unknown = decision.trail and decision.trail[0].code in {"SIZE_UNKNOWN", "JOB_STATE_UNKNOWN", "JOB_STARTING"}
-    return decision.current_parallelism > 0 or not unknown
-
-
 def slots_now(decision: Decision) -> str:
     """Return the size that a job has, as a figure."""
-    return str(decision.current_parallelism) if size_is_known(decision) else "unknown"
+    return str(decision.current_parallelism) if decision.size_is_known else "unknown"
 
 
 def _sizes(decision: Decision) -> str:
-    if not size_is_known(decision):
+    if not decision.size_is_known:
         return "the size is not known"
     if decision.current_parallelism == 0:
         return f"not running; decided: {size(decision.final_parallelism)}"

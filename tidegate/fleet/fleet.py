@@ -23,7 +23,6 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
 from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
-from tidegate.fleet.explain import size_is_known
 from tidegate.fleet.timeline import JobTimeline, TimelinePoint
 from tidegate.fleet.warnings import warnings_of
 from tidegate.terminal import size
@@ -302,7 +301,7 @@ def point_of(decision: Decision) -> TimelinePoint:
         capacity=_known(seen.true_processing_rate),
         delay_seconds=_known(seen.delay_seconds),
         lag_records=_known(seen.lag_records),
-        slots=decision.current_parallelism if size_is_known(decision) else math.nan,
+        slots=decision.current_parallelism if decision.size_is_known else math.nan,
         sequence=decision.sequence,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidegate.events.decision import Status
-from tidegate.fleet.explain import delay, size_is_known
+from tidegate.fleet.explain import delay
 from tidegate.fleet.fleet import Fleet, FleetJob, Trouble
 from tidegate.terminal import figure
 
@@ -82,7 +82,7 @@ def row_of(job: FleetJob, now: datetime) -> FleetRow:
     return FleetRow(
         job_id=job.spec.job_id,
         badge=badge,
-        slots=slots if size_is_known(decision) else "unknown",
+        slots=slots if decision.size_is_known else "unknown",
         delay=delay(seen),
         lag=figure(seen.lag_records),
         arrival=figure(seen.arrival_rate),
