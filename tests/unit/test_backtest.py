@@ -421,6 +421,26 @@ def test_jobs_are_told_apart_by_name(folder: Path, tmp_path: Path) -> None:
     assert list(read_logs(tmp_path).jobs) == ["billing", "orders"]
 
 
+@pytest.mark.parametrize(
+    ("name", "job_id"),
+    [
+        ("StructuredKafkaWordCount", "structuredkafkawordcount"),
+        ("Orders v1 (EU)", "orders-v1-eu"),
+        ("_orders..eu_", "orders-eu"),
+        ("заказы", "job"),
+        (64 * "x", 63 * "x"),
+    ],
+)
+def test_an_application_may_have_any_name(folder: Path, name: str, job_id: str) -> None:
+    """Spark takes any; the id in the job file is as near to it as an id may be. A CSV may have any name, too."""
+    run = read_logs(folder).jobs["orders"][-1]
+    run.name = name
+    report = backtest_runs(name, [run], Choices(), no_search)
+    assert (report.name, report.spec.job_id) == (name, job_id)
+    drawn = Drawn(name, Load([1.0] * 720), model(), even(8), None)
+    assert backtest_load(drawn, Choices(), no_search).spec.job_id == job_id
+
+
 def test_offsets_in_between_are_even() -> None:
     """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
     curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})

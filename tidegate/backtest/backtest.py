@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tidegate.backtest.delays import window_seconds
 from tidegate.backtest.fitting import Fit, fit
-from tidegate.backtest.jobfile import UNTOLD, Told, rendered, told_by
+from tidegate.backtest.jobfile import UNTOLD, Told, job_id_of, rendered, told_by
 from tidegate.backtest.logs import Run
 from tidegate.backtest.past import Past, past_of
 from tidegate.backtest.search import Found
@@ -147,7 +147,7 @@ def backtest_load(drawn: Drawn, choices: Choices, search: Search) -> JobReport:
     """Backtest a job under a drawn load, next to the constant size that keeps up with it."""
     model, shares, load, spec = drawn.model, drawn.shares, drawn.load, drawn.spec
     if spec is None:
-        told = Told(drawn.name, (UNTOLD,))
+        told = Told(job_id_of(drawn.name), (UNTOLD,))
         spec = _spec(told, choices, _Seen(model, shares, load, 1, 1))
     spec = spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"mode": Mode.ACTIVE})})
     bound = batch_bound(spec)

@@ -39,7 +39,8 @@ _PODS = {
     "service_account": ("spark.kubernetes.authenticate.driver.serviceAccountName",),
 }
 """Fields of a job's pods, and the settings that tell them; the first one that is set counts."""
-_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_NO_ID = re.compile(r"[^a-z0-9._-]+|\.{2,}")
+LONGEST_ID = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def told_by(run: Run) -> Told:
     jars = spark.get("spark.jars", "")
     jars_hidden = _REDACTED in jars
     return Told(
-        job_id=_NAME.sub("-", run.name).strip("-.") or "job",
+        job_id=job_id_of(run.name),
         script=script,
         args=args,
         ambiguous_args=ambiguous,
@@ -105,6 +106,11 @@ def told_by(run: Run) -> Told:
         driver_memory_mb=max(LEAST_MEMORY_MB, mebibytes(spark.get("spark.driver.memory"), 1024)),
         topics=tuple(sorted({topic for batch in run.batches for topic in batch.end})),
     )
+
+
+def job_id_of(name: str) -> str:
+    """Return the id of a job that is as near to a name as an id may be."""
+    return _NO_ID.sub("-", name.lower())[:LONGEST_ID].strip("-._") or "job"
 
 
 def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:
