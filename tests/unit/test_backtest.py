@@ -10,6 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
 from tests.support.eventlogs import HERE, recorded, rolling
 from tests.support.plain_logs import load, model, write_log
@@ -23,6 +24,7 @@ from tidegate.backtest.picture import scale_delays
 from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
 from tidegate.backtest.search import NOT_SEARCHED, Found
 from tidegate.backtest.trial import Replica
+from tidegate.cli.main import app
 from tidegate.cli.specfile import parse_specs
 from tidegate.events.job import Mode, Tariff
 from tidegate.events.way import Way
@@ -439,6 +441,18 @@ def test_an_application_may_have_any_name(folder: Path, name: str, job_id: str) 
     assert (report.name, report.spec.job_id) == (name, job_id)
     drawn = Drawn(name, Load([1.0] * 720), model(), even(8), None)
     assert backtest_load(drawn, Choices(), no_search).spec.job_id == job_id
+
+
+def test_applications_of_similar_names_get_job_files_of_their_own(tmp_path: Path) -> None:
+    """Names that differ only in what no id may hold do not overwrite each other's job file."""
+    (tmp_path / "events").mkdir()
+    for place, name in enumerate(("Orders", "orders", "orders-2")):
+        write_log(tmp_path / "events" / f"app-{place}", load(0.2), model(), name=name)
+    files = tmp_path / "jobs"
+    words = ["backtest", str(tmp_path / "events"), "--trials", "0", "--job-file", str(files)]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    found = {file.stem: parse_specs(file.read_text("utf-8"), file.name)[0].job_id for file in files.iterdir()}
+    assert found == {name: name for name in ("orders", "orders-2", "orders-2-2")}
 
 
 def test_offsets_in_between_are_even() -> None:

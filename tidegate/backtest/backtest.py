@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.backtest.delays import window_seconds
 from tidegate.backtest.fitting import Fit, fit
@@ -112,11 +112,14 @@ class _Subject:
     fit: Fit | None = None
 
 
-def backtest_runs(name: str, runs: Sequence[Run], choices: Choices, search: Search) -> JobReport:
-    """Backtest a job by its runs, oldest first. Raises `CannotBacktest`."""
+def backtest_runs(
+    name: str, runs: Sequence[Run], choices: Choices, search: Search, job_id: str | None = None
+) -> JobReport:
+    """Backtest a job by its runs, oldest first; its id is by default that of its name. Raises `CannotBacktest`."""
     past = past_of(name, runs)
     fitted = fit(past, choices.held_out)
     told = told_by(past.runs[-1])
+    told = replace(told, job_id=job_id or told.job_id)
     load = past.load()
     most = past.slots.most
     seen = _Seen(fitted.model, fitted.shares, load, past.slots.size(past.end) or most, most)

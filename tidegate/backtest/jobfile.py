@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,19 @@ def told_by(run: Run) -> Told:
 def job_id_of(name: str) -> str:
     """Return the id of a job that is as near to a name as an id may be."""
     return _NO_ID.sub("-", name.lower())[:LONGEST_ID].strip("-._") or "job"
+
+
+def job_ids(names: Iterable[str]) -> dict[str, str]:
+    """Return the id of each name; where several names would have the same one, all but the first get a number."""
+    found: dict[str, str] = {}
+    for name in names:
+        job_id = base = job_id_of(name)
+        number = 1
+        while job_id in found.values():
+            number += 1
+            job_id = f"{base[: LONGEST_ID - 5]}-{number}"
+        found[name] = job_id
+    return found
 
 
 def rendered(spec: JobSpec, told: Told | None, why: Mapping[str, str]) -> str:

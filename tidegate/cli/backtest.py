@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from tidegate.backtest import report as told
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, Search, backtest_load, backtest_runs
+from tidegate.backtest.jobfile import job_ids
 from tidegate.backtest.logs import LeftOut, read_logs
 from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
@@ -149,12 +150,12 @@ def _of_logs(
     if unknown:
         known = ", ".join(logs.jobs) or "none"
         raise Problem(f"--job: no log of an application {unknown[0]!r} in {source}; there are: {known}")
-    reports = []
+    reports, ids = [], job_ids(logs.jobs)
     for name, runs in logs.jobs.items():
         if names and name not in names:
             continue
         try:
-            reports.append(backtest_runs(name, runs, choices, searching))
+            reports.append(backtest_runs(name, runs, choices, searching, ids[name]))
         except (CannotBacktest, TooShort) as error:
             left_out.append(LeftOut(name, str(error)))
     return reports, left_out
