@@ -455,6 +455,14 @@ def test_applications_of_similar_names_get_job_files_of_their_own(tmp_path: Path
     assert found == {name: name for name in ("orders", "orders-2", "orders-2-2")}
 
 
+def test_a_job_on_one_local_core_is_backtested(folder: Path) -> None:
+    """Spark takes the master `local` for `local[1]`, and so does the job file."""
+    run = read_logs(folder).jobs["orders"][-1]
+    run.spark = {**run.spark, "spark.master": "local"}
+    application = backtest_runs("orders", [run], Choices(), no_search).spec.application
+    assert (application.backend, application.master) == ("local", "local[1]")
+
+
 def test_offsets_in_between_are_even() -> None:
     """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
     curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})

@@ -85,6 +85,7 @@ def told_by(run: Run) -> Told:
         conf |= {name: own} if own else {}
     hidden = tuple(sorted(name for name, value in conf.items() if _REDACTED in value))
     master = spark.get("spark.master")
+    master = "local[1]" if master == "local" else master  # Spark takes both
     conf = {name: value for name, value in conf.items() if (name, value) != ("spark.scheduler.mode", "FIFO")}
     jars = spark.get("spark.jars", "")
     jars_hidden = _REDACTED in jars
