@@ -463,6 +463,19 @@ def test_a_job_on_one_local_core_is_backtested(folder: Path) -> None:
     assert (application.backend, application.master) == ("local", "local[1]")
 
 
+def test_an_application_that_no_spec_can_describe_costs_the_others_nothing(tmp_path: Path) -> None:
+    """It is left out by name, with the field and its value, and not taken for a setting of the command."""
+    write_log(tmp_path / "app-1", load(0.2), model())
+    write_log(tmp_path / "app-2", load(0.2), model(), name="billing")
+    log = tmp_path / "app-2"
+    log.write_text(log.read_text("utf-8").replace('executor.memory":"1g"', 'executor.memory":"2048t"'), "utf-8")
+    ran = CliRunner().invoke(app, ["backtest", str(tmp_path), "--trials", "0"])
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert "left out: billing: executor_memory_mb: " in ran.stdout
+    assert ", found 2147483648\n" in ran.stdout
+    assert ran.stdout.startswith("orders: ")
+
+
 def test_offsets_in_between_are_even() -> None:
     """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
     curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})

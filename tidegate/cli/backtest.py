@@ -26,6 +26,7 @@ from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
 from tidegate.client import ClientSettings
+from tidegate.events.invalid import first_problem
 from tidegate.events.job import Tariff
 from tidegate.events.wire import LONGEST_SECONDS
 from tidegate.installed import engine
@@ -158,6 +159,9 @@ def _of_logs(
             reports.append(backtest_runs(name, runs, choices, searching, ids[name]))
         except (CannotBacktest, TooShort) as error:
             left_out.append(LeftOut(name, str(error)))
+        except ValidationError as error:  # its log holds a figure or a name that no job of Tidegate may have
+            value = error.errors()[0]["input"]
+            left_out.append(LeftOut(name, f"{first_problem(error)}, found {value!r:.80}"))
     return reports, left_out
 
 
