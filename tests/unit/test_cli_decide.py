@@ -129,6 +129,12 @@ def test_results_are_used_at_their_time(spec_file: Path, tmp_path: Path) -> None
     assert "COMMAND_IN_FLIGHT" in [s.code for s in lines_of(run(spec_file, text)[1])[number + 1].trail]
 
 
+def test_standard_input_is_read_once(spec_file: Path) -> None:
+    """Snapshots and results cannot both come from there."""
+    code, _, stderr = run(spec_file, "", "--results", "-")
+    assert (code, stderr) == (2, "error: --snapshots, --results: only one of them can be standard input\n")
+
+
 def test_the_summary_is_a_table_of_what_changed(spec_file: Path) -> None:
     """--summary shows spans of equal decisions with their counts, instead of JSON."""
     code, out, _ = run(spec_file, ndjson([value_of(s) for s in SNAPSHOTS]), "--summary")

@@ -51,6 +51,8 @@ def decide(
     Example:  tidegate tail snapshots --job rates --since 1h --json > seen.ndjson
               tidegate decide --spec job.yaml --snapshots seen.ndjson --summary
     """
+    if snapshots == str(results) == "-":
+        raise Problem("--snapshots, --results: only one of them can be standard input")
     specs = {one.job_id: one for one in load_specs(spec)}
     outcomes = sorted(read_events(results, ActionResult), key=lambda r: r.at) if results else []
     with _opened(snapshots) as lines:
