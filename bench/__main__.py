@@ -40,11 +40,14 @@ def main() -> int:
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
     rows: list[BenchRow] = []
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
-        for name in names or known:
-            sys.stderr.write(f"bench {name} …\n")
-            rows += alone.submit(known[name].main).result()
-    print(render(rows))
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
+            for name in names or known:
+                sys.stderr.write(f"bench {name} …\n")
+                rows += alone.submit(known[name].main).result()
+    finally:  # one that fails, or Ctrl-C, does not cost what was measured in hours before
+        if rows:
+            print(render(rows), flush=True)
     return 0 if all(row.met for row in rows) else 1
 
 
