@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pkgutil
+import signal
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from types import ModuleType
 
 import bench
@@ -23,6 +26,18 @@ def benchmarks() -> dict[str, ModuleType]:
     names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
     modules = {name: importlib.import_module(f"bench.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "main")}
+
+
+def end_with_parent() -> None:
+    """Interrupt this process when its parent is gone: a signal to that one alone would leave it at work, for hours."""
+    parent = parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGINT)  # what the benchmark has started, it ends
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def main() -> int:
@@ -41,7 +56,7 @@ def main() -> int:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}")
     rows: list[BenchRow] = []
     try:
-        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
+        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, max_tasks_per_child=1) as alone:
             for name in names or known:
                 sys.stderr.write(f"bench {name} …\n")
                 rows += alone.submit(known[name].main).result()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -12,6 +18,20 @@ import pytest
 
 import bench.__main__ as program
 from bench.table import BenchRow
+from tests.support.programs import ROOT
+from tidegate.runtime.poll import wait_until
+from tidegate.stack.processes import inherited
+
+KNOWN = SimpleNamespace(main=lambda: [BenchRow("pace", "5/s", "", 5, 4)], __doc__="The first.")
+
+
+def note_how_it_ends() -> None:
+    """Be a benchmark that takes long and has something to end."""
+    try:
+        Path("started").touch()
+        time.sleep(60)
+    finally:
+        Path("ended").touch()
 
 
 class Here:
@@ -43,7 +63,7 @@ def test_a_benchmark_that_fails_does_not_cost_the_rows_of_those_before(
         raise error("no Java")
 
     known = {
-        "first": SimpleNamespace(main=lambda: [BenchRow("pace", "5/s", "", 5, 4)], __doc__="The first."),
+        "first": KNOWN,
         "second": SimpleNamespace(main=fail, __doc__="The second."),
     }
     monkeypatch.setattr(program, "benchmarks", lambda: known)
@@ -52,3 +72,24 @@ def test_a_benchmark_that_fails_does_not_cost_the_rows_of_those_before(
     with pytest.raises(error):
         program.main()
     assert "pace  5/s" in capsys.readouterr().out
+
+
+def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path) -> None:
+    """SIGTERM or SIGKILL of the program alone, such as that of `timeout`, leaves nothing running."""
+    script = (
+        "import types; import bench.__main__ as program; from tests.unit import test_bench\n"
+        "program.benchmarks = lambda: {'long': types.SimpleNamespace(main=test_bench.note_how_it_ends)}\n"
+        "program.main()\n"
+    )
+    started, ended = tmp_path / "started", tmp_path / "ended"
+    ours = {**inherited(), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script, "long"]
+    with subprocess.Popen(command, cwd=tmp_path, env=ours, stderr=subprocess.DEVNULL, start_new_session=True) as ran:
+        try:
+            assert wait_until(started.exists, 30)
+            ran.kill()
+            ran.wait()
+            assert wait_until(ended.exists, 10)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(ran.pid, signal.SIGKILL)
