@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bench.arguments import count
 from bench.orders import JobOperator
 from bench.servers import on_stack
 from services.actuator.backends.standalone import Standalone
@@ -90,8 +91,8 @@ def _grow(operator: JobOperator) -> tuple[float, ActionResult]:
 def run() -> int:
     """Print what each job's operator reads; return 0 if all have ended as verified."""
     parser = argparse.ArgumentParser("python -m bench.many_changes", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=20, help="how many jobs")
-    parser.add_argument("--slots", type=int, default=None, help="slots of the cluster; by default, enough for all")
+    parser.add_argument("--jobs", type=count, default=20, help="how many jobs")
+    parser.add_argument("--slots", type=count, default=None, help="slots of the cluster; by default, enough for all")
     asked = parser.parse_args()
     ends = grow_together(asked.jobs, asked.slots or asked.jobs * LARGE)
     for seconds, end in ends:

@@ -30,6 +30,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.arguments import count
 from bench.servers import servers
 from bench.table import BenchRow, render
 from tidegate.archive import stream
@@ -305,9 +306,9 @@ def _say(text: str, end: str = "\n") -> None:
 
 def _run(action: Callable[[Size], list[BenchRow]]) -> int:
     parser = argparse.ArgumentParser("python -m bench.month", description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=200, help="jobs to play")
-    parser.add_argument("--days", type=int, default=30, help="days of each")
-    parser.add_argument("--interval", type=int, default=60, help="seconds between two snapshots")
+    parser.add_argument("--jobs", type=count, default=200, help="jobs to play")
+    parser.add_argument("--days", type=count, default=30, help="days of each")
+    parser.add_argument("--interval", type=count, default=60, help="seconds between two snapshots")
     parser.add_argument("--trigger", type=float, help="seconds between two micro-batches; drawn by kind if not given")
     given = parser.parse_args()
     rows = action(Size(given.jobs, given.days, given.interval, given.trigger))

@@ -17,6 +17,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from bench.arguments import count
 from bench.counting import CountingJob, StandaloneCountingJob
 from bench.servers import servers
 from bench.table import BenchRow, render
@@ -76,11 +77,16 @@ def _seconds(what: str, seconds: list[float]) -> BenchRow:
     )
 
 
-if __name__ == "__main__":
+def run() -> int:
+    """Print the rows; return 0 if all bars are met."""
     parser = argparse.ArgumentParser("python -m bench.random_changes", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--changes", type=int, default=CHANGES, help="how many changes of size")
+    parser.add_argument("--changes", type=count, default=CHANGES, help="how many changes of size")
     parser.add_argument("--pause", type=int, default=2, help="batches between two changes")
     asked = parser.parse_args()
     rows = main(asked.changes, asked.pause)
     print(render(rows))
-    sys.exit(0 if all(row.met for row in rows) else 1)
+    return 0 if all(row.met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -17,6 +17,7 @@ from typing import Any, Self
 import pytest
 
 import bench.__main__ as program
+from bench import many_changes, month, random_changes
 from bench.table import BenchRow
 from tests.support.programs import ROOT
 from tidegate.runtime.poll import wait_until
@@ -72,6 +73,26 @@ def test_a_benchmark_that_fails_does_not_cost_the_rows_of_those_before(
     with pytest.raises(error):
         program.main()
     assert "pace  5/s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "measure", "run", "options"),
+    [
+        ("month", "main", lambda: month._run(lambda _size: []), ["--jobs", "--days", "--interval"]),
+        ("many_changes", "grow_together", many_changes.run, ["--jobs", "--slots"]),
+        ("random_changes", "main", random_changes.run, ["--changes"]),
+    ],
+)
+def test_a_benchmark_of_nothing_is_refused_before_anything_starts(
+    name: str, measure: str, run: Callable[[], int], options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would meet its bars."""
+    monkeypatch.setattr(f"bench.{name}.{measure}", lambda *_args: [])
+    for option in options:
+        for number in ("0", "-3"):
+            monkeypatch.setattr(sys, "argv", [name, option, number])
+            with pytest.raises(SystemExit, match="2"):
+                run()
 
 
 def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path) -> None:
