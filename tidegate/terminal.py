@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -82,6 +83,11 @@ def _console(*, stderr: bool) -> Console:
         no_color=None if terminal else True,
         force_terminal=terminal,
     )
+
+
+def print_nowhere() -> None:
+    """Drop what is still to be printed: nobody reads it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -26,7 +26,7 @@ from demo.command import _print_exploring
 from tests.support.events import job
 from tests.support.fleets import decision
 from tests.support.history import write_history
-from tests.support.programs import captured
+from tests.support.programs import ROOT, captured
 from tests.support.sample_events import sample_events
 from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
@@ -281,6 +281,38 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
             [sys.executable, "-m", "tidegate", "version"], stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False
         )
     assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "code"),
+    [
+        (("backtest", "load.csv", "--trials", "0", "--json", "b", "--job-file", "c"), ("b", "c"), 0),
+        (("backtest", "rec", "--trials", "0"), (), 1),
+        (("what-if", "--from", "rec", "--out", "run.png"), ("run.png",), 0),
+        (("simulate", "--spec", "job.yaml", "--load", "load.csv", "--out", "run.png"), ("run.png",), 0),
+    ],
+)
+def test_a_reader_that_has_seen_enough_costs_neither_files_nor_the_answer(
+    words: tuple[str, ...], files: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    """With `| head`, what the command was asked to write is written, and a no is a no."""
+    (tmp_path / "load.csv").write_text("seconds,records_per_second\n0,1\n600,2\n", "utf-8")
+    (tmp_path / "job.yaml").write_text(SHORT_JOB, "utf-8")
+    write_history(tmp_path / "rec")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        ran = subprocess.run(
+            [sys.executable, "-m", "tidegate", *words],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    assert (ran.returncode, ran.stderr) == (code, b"")
+    assert all((tmp_path / name).exists() for name in files)
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])

@@ -11,7 +11,7 @@ import typer
 from tidegate.archive.store import is_archive, load
 from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
-from tidegate.cli.outputs import Output, write_files
+from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
@@ -83,11 +83,12 @@ def audit(
             job=job,
             on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
         )
-    out = stdout()
-    out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))
-    for line in details(result):
-        out.print(line)
-    out.print(verdict(result, strict=strict))
+    with even_if_unread():
+        out = stdout()
+        out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))
+        for line in details(result):
+            out.print(line)
+        out.print(verdict(result, strict=strict))
     write_files(
         (
             Output(

@@ -21,7 +21,7 @@ from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
-from tidegate.cli.outputs import Output, write_files
+from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
@@ -130,13 +130,15 @@ def backtest_command(
                 raise Problem(f"{source}: {error}") from None
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
-    for report in reports:
-        _show(report)
-    for each in left_out:
-        stdout().print(f"left out: {each.name}: {each.why}")
+    with even_if_unread():
+        for report in reports:
+            _show(report)
+        for each in left_out:
+            stdout().print(f"left out: {each.name}: {each.why}")
     _write(reports, left_out, source, html, json_file, job_file)
     if not reports:
-        stdout().print(f"no job in {source} could be backtested")
+        with even_if_unread():
+            stdout().print(f"no job in {source} could be backtested")
         raise typer.Exit(NO)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
@@ -66,6 +67,17 @@ def calibrate_command(
         calibrated = calibrate_and_compare(recorded)
     except CannotCalibrate as error:
         raise Problem(f"{recording}: {error}", hint) from None
+    with even_if_unread():
+        _show(calibrated)
+    from tidegate.lab.picture import draw_beside  # noqa: PLC0415  (matplotlib takes seconds to import)
+
+    title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
+    draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
+    stdout().print(f"\npicture: {out}")
+
+
+def _show(calibrated: Calibrated) -> None:
+    """Print the fit and its errors."""
     stdout().print(table("Fit", ("figure", "value"), fit_rows(calibrated.found)))
     stdout().print()
     columns = (
@@ -83,11 +95,6 @@ def calibrate_command(
     )
     for why in calibrated.left_out:
         stdout().print(f"Left out: {why}")
-    from tidegate.lab.picture import draw_beside  # noqa: PLC0415  (matplotlib takes seconds to import)
-
-    title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
-    draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
-    stdout().print(f"\npicture: {out}")
 
 
 def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:

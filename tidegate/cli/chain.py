@@ -15,6 +15,7 @@ from tidegate.archive.damage import Damage
 from tidegate.archive.store import CHAIN, load
 from tidegate.cli.archive import Folder
 from tidegate.cli.help import register
+from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, session
 from tidegate.terminal import figure, stdout, styled, table
@@ -125,7 +126,8 @@ def verify(
         raise Problem(f"nothing is signed: there is no statement in {signed}", "`tidegate chain head` signs")
     with session(master) as spark:
         found = prove.prove(spark, folder, trusted, statements=signed)
-    _print(found)
+    with even_if_unread():
+        _print(found)
     if not found.ok:
         raise typer.Exit(NO)
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.cli.problems import Problem
-from tidegate.terminal import stdout
+from tidegate.terminal import print_nowhere, stdout
+
+
+@contextmanager
+def even_if_unread() -> Iterator[None]:
+    """Print what is not all of a command: where the reader ends, as `head` does, files and exit code are to come."""
+    try:
+        yield
+    except BrokenPipeError:
+        print_nowhere()
 
 
 class Output(NamedTuple):
@@ -33,6 +43,7 @@ def write_files(outputs: Iterable[Output], *, tell: bool = True) -> None:
             failed.append(f"{option}: cannot write {path}: {error.strerror or error}")
             continue
         if tell:
-            stdout().print(f"{what}: {path}")
+            with even_if_unread():
+                stdout().print(f"{what}: {path}")
     if failed:
         raise Problem("\n       ".join(failed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +34,7 @@ from tidegate.replay.source import NoSpark
 from tidegate.runtime.producer import NotDelivered, said
 from tidegate.runtime.topics import TopicsDoNotFit
 from tidegate.stack import StackError
-from tidegate.terminal import stderr
+from tidegate.terminal import print_nowhere, stderr
 from tidegate.twin.load import BadLoad
 from tidegate.twin.recorded import CannotCalibrate
 from tidegate.whatif.recorded import CannotTry
@@ -144,7 +143,7 @@ def _reported() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:  # `tidegate tail … | head` is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print_nowhere()
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
         stderr().print("interrupted", style="yellow")

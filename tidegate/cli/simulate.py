@@ -11,6 +11,7 @@ import typer
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
 from tidegate.cli.offline import read_events
+from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.events.job import JobSpec
@@ -90,7 +91,8 @@ def simulate_command(
         _compare(jobs, scores)
         return
     recording, epoch = recordings[0], scenarios[0].epoch
-    _show(job, recording, scores[0], epoch)
+    with even_if_unread():
+        _show(job, recording, scores[0], epoch)
     if out is not None:
         _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, out)
         stdout().print(f"picture: {out}")

@@ -10,7 +10,7 @@ import typer
 
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since, spec_of
-from tidegate.cli.outputs import Output, write_files
+from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
@@ -83,10 +83,11 @@ def what_if(
     """
     trial = _trial(_recorded(job, source, since, bootstrap_servers, topic_prefix), policy, values, spec, engine, seeds)
     found = differences_of(trial)
-    if as_text:
-        typer.echo(as_json(trial, found))
-    else:
-        _show(trial, found, rows)
+    with even_if_unread():
+        if as_text:
+            typer.echo(as_json(trial, found))
+        else:
+            _show(trial, found, rows)
     _write(trial, found, out, html, tell=not as_text)
 
 
