@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import fsspec
 import pytest
@@ -22,7 +24,7 @@ from tidegate.backtest.logs import read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
 from tidegate.backtest.picture import scale_delays
 from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
-from tidegate.backtest.search import NOT_SEARCHED, Found
+from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.main import app
 from tidegate.cli.specfile import parse_specs
@@ -474,6 +476,18 @@ def test_an_application_that_no_spec_can_describe_costs_the_others_nothing(tmp_p
     assert "left out: billing: executor_memory_mb: " in ran.stdout
     assert ", found 2147483648\n" in ran.stdout
     assert ran.stdout.startswith("orders: ")
+
+
+def test_a_search_on_a_part_that_costs_nothing_proposes_the_defaults(report: JobReport) -> None:
+    """A job that holds no slot while no record waits costs nothing at night: no setting can be cheaper."""
+
+    class Free(SearchSpace):
+        def costs(self, tunings: Sequence[Tuning], told: Callable[[int], None]) -> list[float]:
+            told(len(tunings))
+            return [0.0 for _ in tunings]
+
+    found = search(Free(MagicMock(), report.replica, 100.0, 30.0), 10)
+    assert (found.tuning, found.matters, found.gain) == (DEFAULTS, (), 0.0)
 
 
 def test_offsets_in_between_are_even() -> None:

@@ -129,7 +129,7 @@ def search(space: SearchSpace, trials: int, told: Told = lambda _done, _total: N
     first = [DEFAULTS, *(_together([single]) for single in singles)]
     most = max(0, trials - len(first))
     default, *costs = space.costs(first, lambda done: told(done, len(first) + most))
-    gains = sorted(zip(singles, (1.0 - cost / default for cost in costs), strict=True), key=lambda pair: -pair[1])
+    gains = sorted(zip(singles, (_gain(cost, default) for cost in costs), strict=True), key=lambda pair: -pair[1])
     best: dict[str, tuple[Change, float]] = {}
     for change, gain in gains:
         if gain > WORTH:
@@ -139,7 +139,12 @@ def search(space: SearchSpace, trials: int, told: Told = lambda _done, _total: N
     costed = [*zip(first, (default, *costs), strict=True), *zip(second, second_costs, strict=True)]
     tuning, cost = min(costed, key=lambda pair: pair[1])
     matters = tuple(Matter(name, change.option.default, change.value, gain) for name, (change, gain) in best.items())
-    return Found(tuning, matters, len(costed), 1.0 - cost / default)
+    return Found(tuning, matters, len(costed), _gain(cost, default))
+
+
+def _gain(cost: float, default: float) -> float:
+    """Return the share that is saved; of nothing, as of a job that holds no slot without records, none."""
+    return 1.0 - cost / default if default else 0.0
 
 
 def _finished(spark: SparkSession, group: str) -> int:
