@@ -395,9 +395,21 @@ def test_a_command_to_paste_works_with_a_space_in_its_path(
         read_key(folder)
 
 
-@pytest.mark.parametrize("words", [["load.csv", "--job", "orders"], ["events", "--spec", "job.yaml"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["load.csv", "--job", "orders"],
+        ["events", "--spec", "job.yaml"],
+        ["load.csv", "--policy", "tide", "--spec", "job.yaml"],
+        ["load.csv", "--objective", "30", "--spec", "job.yaml"],
+        ["load.csv", "--max-slots", "8", "--spec", "job.yaml"],
+        ["load.csv", "--slot-hour", "0.05", "--spec", "job.yaml"],
+        ["events", "--record-cost-ms", "2.0"],
+        ["events", "--partitions", "16"],
+    ],
+)
 def test_backtest_ignores_no_option_that_does_not_fit(words: list[str]) -> None:
-    """An option for event logs with a CSV, and one for a CSV with event logs, are refused by name."""
+    """An option for event logs with a CSV, one for a CSV with event logs, and what a spec says, are refused by name."""
     ran = CliRunner().invoke(app, ["backtest", *words])
     assert ran.exit_code == 2
     assert ran.stderr.startswith(f"error: {words[1]}: ")
