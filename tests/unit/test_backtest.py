@@ -490,6 +490,22 @@ def test_a_search_on_a_part_that_costs_nothing_proposes_the_defaults(report: Job
     assert (found.tuning, found.matters, found.gain) == (DEFAULTS, (), 0.0)
 
 
+def test_a_source_that_does_not_tell_its_end_offsets_may_be_next_to_one_that_does(folder: Path, tmp_path: Path) -> None:
+    """Its end offsets are taken to be those that each batch read up to."""
+    lines = []
+    for line in (folder / "app-1").read_text("utf-8").splitlines():
+        event = json.loads(line)
+        if "progress" in event:
+            more = {"startOffset": {"fx": {"0": 5}}, "endOffset": {"fx": {"0": 5}}, "latestOffset": None}
+            event["progress"]["sources"].append({"description": "KafkaV2[Subscribe[fx]]", "numInputRows": 0, **more})
+        lines.append(json.dumps(event, separators=(",", ":")))
+    (tmp_path / "app-1").write_text("\n".join(lines), "utf-8")
+    run = read_logs(tmp_path).jobs["orders"][-1]
+    assert backtest_runs("orders", [run], Choices(), no_search).spec.sources == ("fx", "orders-in")
+    assert run.batches[-1].latest["fx"] == {0: 5}
+    assert run.batches[-1].latest["orders-in"] == read_logs(folder).jobs["orders"][-1].batches[-1].latest["orders-in"]
+
+
 def test_offsets_in_between_are_even() -> None:
     """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
     curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})

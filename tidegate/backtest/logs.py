@@ -308,7 +308,10 @@ class _Reader:
                 event.output_records,
                 event.start,
                 event.committed,
-                event.latest or event.committed,
+                {
+                    topic: {**ends, **{p: end for p, end in event.latest.get(topic, {}).items() if p in ends}}
+                    for topic, ends in event.committed.items()
+                },
             )
         )
 
