@@ -480,6 +480,17 @@ def test_days_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     assert ran.stderr.startswith("error: --first-day 2026-03-02 is after --last-day 2026-03-01")
 
 
+@pytest.mark.parametrize(
+    ("keep", "what"), [(["400d", "4d"], "all topics"), (["decisions=400d", "90d", "decisions=4d"], "decisions")]
+)
+def test_two_times_to_keep_the_same_are_refused(keep: list[str], what: str, tmp_path: Path) -> None:
+    """What is expired is gone: the last one does not quietly win."""
+    words = [word for text in keep for word in ("--keep", text)]
+    ran = CliRunner().invoke(app, ["archive", "expire", str(tmp_path), *words])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: --keep '{keep[-1]}': there is a time to keep {what} already\n")
+
+
 def test_what_is_no_address_of_a_redis_is_refused(tmp_path: Path) -> None:
     """`tidegate audit` says what is wrong with the address, not that a key in Redis is damaged."""
     ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", "localhost:6379"])

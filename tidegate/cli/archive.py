@@ -214,18 +214,19 @@ MOST_DAYS = 365_000
 
 def _policy(keep: list[str]) -> dict[str, timedelta]:
     """Return how long to keep each topic that expires, by its name without prefix."""
-    every: timedelta | None = None
-    named: dict[str, timedelta] = {}
+    given: dict[str | None, timedelta] = {}
     for text in keep:
         matched = _KEEP.match(text)
         if matched is None or int(matched[2]) > MOST_DAYS:
             raise Problem(f"--keep {text!r} is no time to keep", "write 400d for all topics, or snapshots=30d for one")
-        if matched[1] is None:
-            every = timedelta(days=int(matched[2]))
-        else:
-            named[_topic(matched[1]).suffix] = timedelta(days=int(matched[2]))
+        name = None if matched[1] is None else _topic(matched[1]).suffix
+        if name in given:
+            what = name or "all topics"
+            raise Problem(f"--keep {text!r}: there is a time to keep {what} already", "give one of the two")
+        given[name] = timedelta(days=int(matched[2]))
+    every = given.get(None)
     rest = {} if every is None else {topic.suffix: every for topic in TOPICS if topic is not JOBS}
-    return rest | named
+    return rest | {name: kept for name, kept in given.items() if name is not None}
 
 
 def _topic(name: str) -> Topic:
