@@ -506,6 +506,14 @@ def test_a_source_that_does_not_tell_its_end_offsets_may_be_next_to_one_that_doe
     assert run.batches[-1].latest["orders-in"] == read_logs(folder).jobs["orders"][-1].batches[-1].latest["orders-in"]
 
 
+def test_a_past_of_decades_is_refused(folder: Path) -> None:
+    """One batch from before the machine's clock was set would make it: it would take memory and time without end."""
+    run = read_logs(folder).jobs["orders"][-1]
+    run.batches[0] = replace(run.batches[0], started_at=60.0)
+    with pytest.raises(CannotBacktest, match=r"from 1970-01-01 to .* a year, is not played: was a clock wrong"):
+        past_of("orders", [run])
+
+
 def test_offsets_in_between_are_even() -> None:
     """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
     curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from tidegate.backtest.logs import LogBatch, Run
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, MicroBatch, SourceOffsets, snapshot_id
 from tidegate.lab.simulate import JobRecording
+from tidegate.lab.traces import MOST_HOURS
 from tidegate.twin.load import Load
 from tidegate.twin.world import Truth
 
@@ -256,6 +257,12 @@ def past_of(name: str, runs: Sequence[Run]) -> Past:
     begin, end = commits[0].at, arrivals.last_at
     if end <= begin:
         raise CannotBacktest("nothing was read after the first commit")
+    if end - begin > MOST_HOURS * 3600:
+        first, last = (datetime.fromtimestamp(at, UTC) for at in (begin, end))
+        raise CannotBacktest(
+            f"its batches are from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and a past of more than {MOST_HOURS:,.0f} h, a "
+            "year, is not played: was a clock wrong?"
+        )
     return Past(name, tuple(stretch), begin, end, arrivals, commits, SlotSteps(list(_slots(stretch))), tuple(remarks))
 
 
