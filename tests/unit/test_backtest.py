@@ -18,7 +18,7 @@ from tests.support.eventlogs import HERE, recorded, rolling
 from tests.support.plain_logs import load, model, write_log
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
-from tidegate.backtest.fitting import _doubts, cold_seconds, fit
+from tidegate.backtest.fitting import _doubts, cold_seconds, fit, submitted_at
 from tidegate.backtest.jobfile import told_by
 from tidegate.backtest.logs import read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
@@ -512,6 +512,14 @@ def test_a_past_of_decades_is_refused(folder: Path) -> None:
     run.batches[0] = replace(run.batches[0], started_at=60.0)
     with pytest.raises(CannotBacktest, match=r"from 1970-01-01 to .* a year, is not played: was a clock wrong"):
         past_of("orders", [run])
+
+
+@pytest.mark.parametrize("text", ["", "soon", "²", "9" * 5000])
+def test_a_submission_at_no_time_is_the_start(folder: Path, text: str) -> None:
+    """Anyone may set `spark.app.submitTime`; what is no time is as good as not set."""
+    run = read_logs(folder).jobs["orders"][-1]
+    run.spark = {**run.spark, "spark.app.submitTime": text}
+    assert submitted_at(run) == run.started_at
 
 
 def test_offsets_in_between_are_even() -> None:

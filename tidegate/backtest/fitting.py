@@ -8,6 +8,7 @@ job by hand may take hours over it. A start takes from the submission to the fir
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -117,7 +118,7 @@ def model_of(past: Past, found: Calibration) -> JobModel:
 def submitted_at(run: Run) -> float:
     """Return when the application was submitted, epoch seconds."""
     text = run.spark.get("spark.app.submitTime", "")
-    return min(run.started_at, int(text) / 1000) if text.isdigit() else run.started_at
+    return min(run.started_at, int(text) / 1000) if re.fullmatch(r"[0-9]{1,15}", text) else run.started_at
 
 
 def _in_place(past: Past, found: Calibration, base: InPlaceCosts) -> InPlaceCosts:
