@@ -522,6 +522,19 @@ def test_a_submission_at_no_time_is_the_start(folder: Path, text: str) -> None:
     assert submitted_at(run) == run.started_at
 
 
+def test_two_logs_of_one_run_count_once(folder: Path, tmp_path: Path) -> None:
+    """Of a copy that was made while the application ran, and the whole log, the copy is left out by name."""
+    whole = (folder / "app-1").read_bytes()
+    for name, raw in (("a.copy", whole[: len(whole) // 2]), ("app-1", whole), ("z.copy", whole[: len(whole) // 2])):
+        (tmp_path / name).write_bytes(raw)
+    logs = read_logs(tmp_path)
+    assert [run.log for run in logs.jobs["orders"]] == ["app-1"]
+    assert {(each.name, each.why) for each in logs.left_out} == {
+        ("a.copy", "it is of the same run as app-1"),
+        ("z.copy", "it is of the same run as app-1"),
+    }
+
+
 def test_offsets_in_between_are_even() -> None:
     """Between two looks, records arrive evenly; the oldest record not committed is found by that."""
     curves = OffsetCurves({("t", 0): [(0.0, 0), (10.0, 100)], ("t", 1): [(0.0, 50), (5.0, 50), (10.0, 60)]})
@@ -575,7 +588,8 @@ def test_a_damaged_line_costs_the_other_logs_nothing(folder: Path, tmp_path: Pat
     """A line that is damaged in any way is one broken line: the log is still read, and so are the others."""
     lines = (folder / "app-1").read_bytes().split(b"\n")
     (tmp_path / "app-1").write_bytes(b"\n".join(lines))
-    (tmp_path / "app-2").write_bytes(b"\n".join([*lines[:4], damaged_line(number), *lines[4:]]))
+    other = [line.replace(b'"App ID":"', b'"App ID":"other-') for line in lines]
+    (tmp_path / "app-2").write_bytes(b"\n".join([*other[:4], damaged_line(number), *other[4:]]))
     logs = read_logs(tmp_path)
     assert len(logs.jobs["orders"]) == 2
     assert logs.left_out == ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from tidegate.remote.files import Entry, Place, names, scan
 from tidegate.sparklog import events
@@ -150,18 +151,27 @@ def read_logs(path: Place, progress: Progress = lambda _name, _done, _total: Non
     """Return what a folder of event logs, or a single log, holds. Raises `OSError` if it cannot be listed."""
     found = _logs_in(path)
     total, done = sum(size for _, size in found), 0
-    jobs: dict[str, list[Run]] = {}
+    runs: dict[tuple[str, str, float], Run] = {}
     left_out = []
     for log, size in found:
         try:
             run = _read(log, lambda read, log=log, before=done: progress(log.name, before + read, total))  # type: ignore[misc]
-            jobs.setdefault(run.name, []).append(run)
+            key = run.name, run.app_id, run.started_at
+            whole = max(runs.get(key, run), run, key=attrgetter("last_at"))
+            left_out += [
+                LeftOut(part.log, f"it is of the same run as {whole.log}")
+                for part in (runs.get(key), run)
+                if part is not None and part is not whole
+            ]
+            runs[key] = whole
         except (_NotUsable, OSError) as error:
             left_out.append(LeftOut(log.name, str(error)))
         done += size
         progress(log.name, done, total)
-    ordered = {name: tuple(sorted(runs, key=lambda run: run.started_at)) for name, runs in sorted(jobs.items())}
-    return Logs(ordered, tuple(left_out))
+    jobs: dict[str, list[Run]] = {}
+    for run in sorted(runs.values(), key=attrgetter("name", "started_at")):
+        jobs.setdefault(run.name, []).append(run)
+    return Logs({name: tuple(theirs) for name, theirs in jobs.items()}, tuple(left_out))
 
 
 class _NotUsable(ValueError):
