@@ -122,3 +122,16 @@ def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path)
     refused = CliRunner().invoke(simulate_app, [*options, "--hours", "0.6"])
     assert refused.exception is not None
     assert "0.5 h are left, not 0.6" in str(problem_of(refused.exception))
+
+
+@pytest.mark.parametrize("option", ["--record-cost-ms", "--overhead", "--partitions"])
+def test_what_a_recording_tells_is_refused_next_to_it(tmp_path: Path, option: str) -> None:
+    """The simulated job is fitted to the recording, so the option would be ignored."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC)
+    given = ["--spec", str(spec), "--load", "step", "--snapshots", "seen.ndjson", option, "4"]
+    refused = CliRunner().invoke(simulate_app, given)
+    assert refused.exception is not None
+    told = problem_of(refused.exception)
+    assert told is not None
+    assert str(told) == f"{option}: seen.ndjson tells that"

@@ -20,7 +20,15 @@ from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.bars import timed_bars
-from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
+from tidegate.cli.described import (
+    FITTED,
+    Overhead,
+    Partitions,
+    RecordCost,
+    Trigger,
+    described,
+    refuse_given,
+)
 from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
@@ -45,8 +53,6 @@ if TYPE_CHECKING:
 
 OF_SPEC = ("objective", "max_slots", "policy", "slot_hour", "late_minute", "currency")
 """Options whose figures a spec holds."""
-OF_CSV = ("record_cost_ms", "overhead", "trigger", "partitions")
-"""Options of a job without a recording: of one with a recording, they are fitted."""
 
 
 def backtest_command(
@@ -126,10 +132,10 @@ def backtest_command(
     if spec is not None and not drawn_load:
         raise Problem(f"--spec: only for a CSV, and {source} is taken for event logs", "leave it out, or give a .csv")
     if spec is not None:
-        _refuse(context, OF_SPEC, f"{spec} says that", "leave it out, or --spec")
+        refuse_given(context, OF_SPEC, f"{spec} says that", "leave it out, or --spec")
     if not drawn_load:
         why = f"only for a CSV, and {source} is taken for event logs"
-        _refuse(context, OF_CSV, why, "leave it out, or give a .csv")
+        refuse_given(context, (*FITTED, "trigger"), why, "leave it out, or give a .csv")
     choices = Choices(objective, max_slots, policy, _tariff(slot_hour, late_minute, currency), held_out)
     left_out: list[LeftOut] = []
     with timed_bars() as bars, _searching(bars, spark, trials) as searching:
@@ -152,13 +158,6 @@ def backtest_command(
         with even_if_unread():
             stdout().print(f"no job in {source} could be backtested")
         raise typer.Exit(NO)
-
-
-def _refuse(context: typer.Context, names: Sequence[str], why: str, hint: str) -> None:
-    """Raise `Problem` if one of these options was given."""
-    for name in names:
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
-            raise Problem(f"--{name.replace('_', '-')}: {why}", hint)
 
 
 def _of_logs(

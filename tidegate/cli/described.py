@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
+from tidegate.cli.problems import Problem
 from tidegate.twin.model import JobModel, StageModel
 
 RecordCost = Annotated[
@@ -25,6 +27,16 @@ Trigger = Annotated[
 Partitions = Annotated[
     int, typer.Option("--partitions", min=1, max=100_000, help="Without a recording: partitions of the source.")
 ]
+
+FITTED = ("record_cost_ms", "overhead", "partitions")
+"""Options whose figures a recording always tells. It may leave open the trigger interval, if few batches waited."""
+
+
+def refuse_given(context: typer.Context, names: Iterable[str], why: str, hint: str) -> None:
+    """Raise `Problem` if one of these options was given."""
+    for name in names:
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
+            raise Problem(f"--{name.replace('_', '-')}: {why}", hint)
 
 
 def described(job_id: str, record_cost_ms: float, overhead: float, trigger: float) -> JobModel:

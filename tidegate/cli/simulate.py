@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.bars import timed_bars
-from tidegate.cli.described import Overhead, Partitions, RecordCost, Trigger, described
+from tidegate.cli.described import (
+    FITTED,
+    Overhead,
+    Partitions,
+    RecordCost,
+    Trigger,
+    described,
+    refuse_given,
+)
 from tidegate.cli.offline import read_events
 from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import Problem
@@ -32,6 +40,7 @@ from tidegate.twin.workloads import SHAPES
 
 
 def simulate_command(
+    context: typer.Context,
     spec: Annotated[Path, typer.Option("--spec", help="The job's spec, YAML or JSON.")],
     load: Annotated[
         str, typer.Option("--load", help=f"CSV with the header seconds,records_per_second, or {', '.join(SHAPES)}.")
@@ -73,6 +82,8 @@ def simulate_command(
 
     Example:  tidegate simulate --spec job.yaml --load flash_crowd --policy keda --out run.png
     """
+    if snapshots is not None:
+        refuse_given(context, FITTED, f"{snapshots} tells that", "leave it out, or --snapshots")
     jobs = [_spec(spec, name) for name in policy] if policy else [_spec(spec, None)]
     if out is not None and len(jobs) > 1:
         raise Problem("--out: shows one policy; leave it out, or give one --policy")
