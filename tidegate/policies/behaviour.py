@@ -14,6 +14,10 @@ This allows 4 more slots in any 15 s, or twice the size. A pod is a slot. `up_se
 the one that allows the largest change, `Min` the smallest. `Disabled` forbids the direction, and an empty list does not
 limit it. `down_policies` and `down_select` do the same for scale-downs.
 
+**Legacy.** With `limits: legacy`, every change, also a scale-up, goes to the largest size proposed in the last
+`stabilization_down_seconds`, and a scale-up to at most max(2 · size, 4). That is what Kubernetes does without a
+`behavior`.
+
 | in a HorizontalPodAutoscaler | in `policy_options` |
 | --- | --- |
 | `scaleUp.policies: [{type: Pods, value: 4, periodSeconds: 15}]` | `up_policies: 4 Pods/15s` |
@@ -64,8 +68,7 @@ class BehaviourOptions(RuleOptions):
     )
     limits: str = option(
         "behavior",
-        "`behavior`: as above; `legacy`: as without a `behavior` in Kubernetes: every change goes to the largest size "
-        "proposed in the last `stabilization_down_seconds`, a scale-up to at most max(2 · size, 4)",
+        "`behavior`: stabilization windows and rate policies; `legacy`: what Kubernetes does without a `behavior`",
         choices=("behavior", "legacy"),
     )
     up_policies: str = option(
