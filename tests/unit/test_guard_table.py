@@ -356,6 +356,13 @@ ROWS = [
         "25.0 GB of state at 10 GB per executor need 3 slots",
     ),
     Row(
+        "executors",
+        lambda: asked(5, executor_cores=2, min_parallelism=2),
+        lambda decision: decision.final_parallelism % 2 == 0,
+        "EXECUTOR_CORES",
+        "an executor has 2 cores, so the size must be a multiple of 2",
+    ),
+    Row(
         "way",
         lambda: growth(job(rescale=(Way.HANDOVER, Way.RESTART)), state=elsewhere()),
         held,
@@ -379,13 +386,6 @@ ROWS = [
         held,
         "RESTART_BUDGET",
         "3 of 3 restarts of the last 24 hours are used up",
-    ),
-    Row(
-        "executors",
-        lambda: asked(5, executor_cores=2, min_parallelism=2),
-        lambda decision: decision.final_parallelism % 2 == 0,
-        "EXECUTOR_CORES",
-        "an executor has 2 cores, so the size must be a multiple of 2",
     ),
     Row(
         "quota",

@@ -40,7 +40,7 @@ from tidegate.engine.window import observe
 from tidegate.engine.zero import evidence_at_zero, is_at_zero, note_capacity, note_stop, observe_zero, wake
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import Decision, Keyframe, Observed, Status, decision_id
-from tidegate.events.job import JobSpec, ManualScale
+from tidegate.events.job import JobSpec, ManualScale, Mode
 from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import LONGEST_SECONDS
@@ -93,9 +93,10 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
         by, proposal = ("supervisor", wake(case)) if own is None else (own.name, own.wake(case, state.memory))
     else:
         by, proposal = policy.name, policy.propose(case, state.memory)
-        history = note_proposal(state.history, proposal.size, current, case.measured_at)
-        if history is not state.history:
-            case = case._replace(state=state._replace(history=history))
+        if state.in_flight is None:  # meanwhile, the policy looks at a size that is about to go
+            history = note_proposal(state.history, proposal.size, current, case.measured_at)
+            if history is not state.history:
+                case = case._replace(state=state._replace(history=history))
     return _conclude(before, case, policy, proposal, dispose(case, by, proposal, plan))
 
 
@@ -113,7 +114,8 @@ def _adopt_spec(state: JobState, plan: Plan) -> JobState:
     if state.spec_version != spec.version:
         closed = tuple([each for each in state.changes.closed if each.code != FELL_BACK])
         changes = state.changes._replace(closed=closed)
-        state = compare(state._replace(failures=0, history=resumed(state.history), changes=changes), spec)
+        history = resumed(state.history, active=spec.scaling.mode is Mode.ACTIVE)
+        state = compare(state._replace(failures=0, history=history, changes=changes), spec)
     return state
 
 
@@ -182,7 +184,7 @@ def _conclude(
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
     identity = decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
-    changes = outcome.final != case.current or proposal.code == UPGRADE
+    changes = outcome.final != case.current or (proposal.code == UPGRADE and not outcome.withheld)
     rescales = changes and outcome.final != 0 != case.current
     way = way_to(case, outcome.final) if rescales else None
     explanation = _explanation(case, proposal, outcome, way)

@@ -10,6 +10,7 @@ from tidegate.engine.guards.limits import Bounds
 from tidegate.engine.lateness import is_late
 from tidegate.engine.plan import Plan
 from tidegate.engine.reasons import explained
+from tidegate.engine.upgrade import UPGRADE
 from tidegate.engine.zero import is_at_zero
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Status, TrailEntry
@@ -47,31 +48,48 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
 
     if (entering := BOUNDS.enter(size, case)) is not None:
         follow(BOUNDS, entering)
+    asked = size
     for forcing in plan.forcing if by == plan.policy.name else ():
         if (forced := forcing.force(size, case)) is not None:
             follow(forcing, forced)
+    needed = size if size > max(asked, current) else BOUNDS.needed(size, case)
+    renews = proposal.code == UPGRADE  # a new application is a change, also at the same size
+    requested = renews or case.manual is not None
     direction = size - current
     for guard in plan.guards:
-        if size == current:
+        if size == current and not renews:
             break
         kind = kind_of(current, size)
         if kind is CommandKind.STOP and by != "supervisor" and status not in HALTING:
             kind = CommandKind.RESCALE  # to zero is a change of size like any other
-        if kind not in guard.covers or (case.manual is not None and not guard.binds_manual):
+        if kind not in guard.covers or (requested and not guard.binds_manual):
             continue
         verdict = guard.dispose(size, case)
+        if verdict is not None and guard.judges_worth:
+            verdict = _beyond(needed, verdict, size, current)
         if verdict is not None:
             direction = size - current
             follow(guard, verdict)
             withheld = withheld or verdict.withhold
             waits = guard.waits if size == current else waits
+            renews = renews and size != current
     if (leaving := BOUNDS.leave(size, case)) is not None:
         follow(BOUNDS, leaving)
+        renews = False
+    withheld = withheld or (proposal.code == UPGRADE and not renews)
     if status is None:
-        status = _status(case, proposal, direction if size != current or waits else 0)
+        status = _status(case, proposal, size - current or (direction if waits else 0))
         if status is not Status.PENDING_SCALE_UP and size == current and _is_left_late(case, proposal, plan):
             status = Status.LATE
     return Outcome(size, tuple(reasons), status, withheld, waits)
+
+
+def _beyond(needed: int, verdict: Verdict, size: int, current: int) -> Verdict | None:
+    """Return what a verdict on the worth of a change leaves of it, which is no less than what is needed of it."""
+    least = min(size, needed) if size > current else max(size, needed)
+    if (verdict.size >= least) if size > current else (verdict.size <= least):
+        return verdict
+    return None if least == size else verdict._replace(size=least)
 
 
 def kind_of(current: int, size: int) -> CommandKind:
@@ -95,7 +113,8 @@ def _status(case: Case, proposal: Proposal[Any], direction: int) -> Status:
     """Return the status of a change in a direction, or of the command that is still under way."""
     command = case.state.in_flight
     if direction == 0 and command is not None:
-        direction = command.to_parallelism - (case.current or case.state.parallelism or 0)
+        before = 0 if command.kind == CommandKind.START.value else case.state.parallelism or 0
+        direction = command.to_parallelism - (case.current or before)
         if direction == 0 and case.current == 0:
             direction = command.to_parallelism  # starting again at the same size
     if direction == 0:

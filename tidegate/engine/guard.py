@@ -46,7 +46,9 @@ class Guard(ABC):
     waits: ClassVar[bool] = False
     """Whether a change that it stops is only put off; the job's status then stays pending."""
     binds_manual: ClassVar[bool] = False
-    """Whether it also applies to an operator's request."""
+    """Whether it also applies to an operator's request, and to a new application."""
+    judges_worth: ClassVar[bool] = False
+    """Whether it only judges what a change is worth. As far as the bounds or the state call for one, it must be."""
 
     @abstractmethod
     def dispose(self, size: int, case: Case) -> Verdict | None:

@@ -98,6 +98,13 @@ def note_restart(history: History, at: float) -> History:
     return replace(history, ordered_at=(*restarts_of_the_day(history, at), int(at))[-ORDERS_KEPT:])
 
 
+def take_back(history: History, at: float) -> History:
+    """Return the history without a change that was ordered at an instant, and was refused or never taken up."""
+    growth = None if history.growth is not None and history.growth.at == at else history.growth
+    kept = tuple([ordered for ordered in history.ordered_at if ordered != int(at)])
+    return replace(history, ordered_at=kept, growth=growth)
+
+
 def restarts_of_the_day(history: History, at: float) -> list[int]:
     """Return when restarts were ordered in the 24 hours before `at`, oldest first."""
     return [ordered for ordered in history.ordered_at if ordered > at - DAY_SECONDS]
@@ -112,12 +119,12 @@ def note_outcome(history: History, *, worked: bool) -> History:
     return replace(history, failed=(grew, before + 1))
 
 
-def resumed(history: History) -> History:
+def resumed(history: History, *, active: bool) -> History:
     """Return the history after a person changed the spec: a stopped job may continue, a failed one may not.
 
-    What failed may work now.
+    A spec that is not active, as after `tidegate pause`, lets nothing continue. What failed may work now.
     """
-    return replace(history, halt=RESUMED if history.halt == STOPPED else history.halt, failed=None)
+    return replace(history, halt=RESUMED if history.halt == STOPPED and active else history.halt, failed=None)
 
 
 def history_to_wire(history: History) -> dict[str, JsonValue]:

@@ -70,12 +70,14 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
 
     The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
     or handover and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a
-    change of size and holds no cooldown. A handover needs all slots of the new size next to those of the old one.
+    change of size and holds no cooldown. A handover needs all slots of the new size next to those of the old one;
+    otherwise, a change to no more slots needs none, even if the job was granted fewer than it has.
     """
     cooldown = 0.0
     if command.kind is CommandKind.RESCALE:
         cooldown = guard_of(Cooldown, spec).hold_seconds(command.way)
     kept = 0 if command.way is Way.HANDOVER else granted
+    grows = command.way is Way.HANDOVER or command.to_parallelism > command.from_parallelism
     application = spec.application
     boundary = boundary_seconds(application.ways, application.stop_deadline_seconds)
     longest = boundary + 2 * application.start_deadline_seconds
@@ -83,7 +85,7 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
         job_id=spec.job_id,
         pool_id=spec.pool_id,
         decision_id=command.command_id,
-        slots=max(0, command.to_parallelism - kept),
+        slots=max(0, command.to_parallelism - kept) if grows else 0,
         slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
         cooldown_until=command.issued_at.timestamp() + cooldown if cooldown > 0 else 0.0,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tidegate.engine.costs import (
@@ -12,7 +13,7 @@ from tidegate.engine.costs import (
     note_closed,
     note_cost,
 )
-from tidegate.engine.history import note_outcome, note_restart
+from tidegate.engine.history import FAILED, STOPPED, note_outcome, note_restart, take_back
 from tidegate.engine.state import InFlight, JobState, Slice
 from tidegate.engine.upgrade import take_application
 from tidegate.engine.ways import checksum
@@ -21,7 +22,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
 from tidegate.events.job import JobSpec
 from tidegate.events.result import CHECKPOINT_ELSEWHERE, FIRST_BATCH, GRANTED_FEWER, ActionResult, Phase
-from tidegate.events.way import Way
+from tidegate.events.way import Way, boundary_seconds
 
 GRACE_SECONDS: Final = 30.0
 """A command that nobody started is forgotten this long after it expired: its acceptance may be on the way."""
@@ -38,7 +39,8 @@ def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState
     if command is not None:
         now = observed.at.timestamp()
         is_unstarted = command.phase == "ordered"  # until it expires, it may still be started
-        if now > (command.expires_at + GRACE_SECONDS if is_unstarted else command.issued_at + LOST_SECONDS):
+        if now > (command.expires_at + GRACE_SECONDS if is_unstarted else command.issued_at + _lost_seconds(spec)):
+            state = _never_begun(state, command) if is_unstarted else state
             state = note_lost(state._replace(in_flight=None), command.kind)
     return state
 
@@ -59,7 +61,9 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
             return state._replace(in_flight=adopted)
         return state
     if result.phase is Phase.REJECTED:
-        return note_result(state._replace(in_flight=None), result) if mine else state
+        if command is None or not mine:
+            return state
+        return note_result(_never_begun(state, command)._replace(in_flight=None), result)
     if mine:
         state = note_result(_compare_ways(state, result)._replace(in_flight=None), result)
         if result.kind is CommandKind.RESCALE and not state.outdated:  # else the new application may be what failed
@@ -86,6 +90,21 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     failures = state.failures if result.code == FIRST_BATCH else 0
     state = state._replace(parallelism=result.parallelism, failures=failures)
     return _note_limits(state, result, spec)
+
+
+def _lost_seconds(spec: JobSpec) -> float:
+    """Return how long a command that started may be under way: `LOST_SECONDS`, and as long as its deadlines allow."""
+    application = spec.application
+    boundary = boundary_seconds(application.ways, application.stop_deadline_seconds)
+    return max(LOST_SECONDS, boundary + 2 * application.start_deadline_seconds)
+
+
+def _never_begun(state: JobState, command: InFlight) -> JobState:
+    """Return the state after a command that was refused or not taken up: it used up no restart and halted nothing."""
+    history = take_back(state.history, command.issued_at)
+    if command.kind == CommandKind.STOP.value and history.halt in (STOPPED, FAILED):
+        history = replace(history, halt=None)
+    return state._replace(history=history)
 
 
 def _failed(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:

@@ -14,7 +14,7 @@ from tidegate.engine.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Steps(Guard):
-    """Limits how many slots are added or removed at a time, but never to less than one executor."""
+    """Limits how many slots are added or removed at a time: to whole executors, and never to less than one."""
 
     name: ClassVar = "steps"
     waits: ClassVar = True
@@ -28,10 +28,10 @@ class Steps(Guard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Clamp the difference."""
-        least = case.spec.application.executor_cores
-        if self.up is not None and size > case.current + (up := max(self.up, least)):
+        cores = case.spec.application.executor_cores
+        if self.up is not None and size > case.current + (up := max(self.up // cores, 1) * cores):
             return Verdict(case.current + up, "STEP_UP_LIMIT", {"limit": up})
-        if self.down is not None and size < case.current - (down := max(self.down, least)):
+        if self.down is not None and size < case.current - (down := max(self.down // cores, 1) * cores):
             return Verdict(case.current - down, "STEP_DOWN_LIMIT", {"limit": down})
         return None
 
@@ -41,7 +41,8 @@ class Bounds(Guard):
     """Keeps a size within the spec's minimum and maximum, and brings a job that is outside them back inside.
 
     It is asked three times: before all other guards, so that a job outside its bounds is changed even if nothing else
-    asks for it; in its place among the guards; and after them, since they may have left less than the minimum.
+    asks for it; in its place among the guards; and after them, since they may have left less than the minimum. Guards
+    that judge what a change is worth have no say on the way back inside.
     """
 
     name: ClassVar = "bounds"
@@ -59,8 +60,19 @@ class Bounds(Guard):
     }
 
     def enter(self, size: int, case: Case) -> Verdict | None:
-        """Bring a job that would stay outside the bounds inside."""
-        return self.dispose(size, case) if size == case.current != 0 else None
+        """Bring a job inside that would stay outside the bounds, or be changed in the other direction."""
+        verdict = self.dispose(size, case) if case.current else None
+        if verdict is None or size == 0:
+            return None
+        turns = (verdict.size - case.current) * (size - case.current) < 0
+        return verdict if turns or size == case.current else None
+
+    def needed(self, size: int, case: Case) -> int:
+        """Return as much of a change to a size as brings the job inside the bounds; the current size if it is."""
+        current, least, most = case.current, case.spec.scaling.min_parallelism, case.spec.scaling.max_parallelism
+        if current < least:
+            return max(current, min(size, least))
+        return min(current, max(size, most)) if current > most else current
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Clamp the size."""
@@ -133,4 +145,6 @@ class ExecutorCores(Guard):
         if size % cores == 0:
             return None
         whole = min(-(-size // cores) * cores, case.spec.scaling.max_parallelism // cores * cores)
+        if size < case.current < whole:
+            whole = case.current  # nothing smaller is whole, and nothing larger was asked for
         return Verdict(whole, "EXECUTOR_CORES", {"cores": cores})

@@ -52,6 +52,7 @@ class SingleTask(Guard):
     """Stops growth of a job whose time goes into single-task stages, such as a global aggregation."""
 
     name: ClassVar = "single_task"
+    judges_worth: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "SINGLE_TASK": Reason(
             "{share:.0%} of the time goes into single-task stages, which more slots do not speed up",
@@ -81,6 +82,7 @@ class Skew(Guard):
     """
 
     name: ClassVar = "skew"
+    judges_worth: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "TASK_SKEW": Reason(
             "the slowest task takes {skew:.1f} times the median, and {bound:.0%} of the time goes into stages that "

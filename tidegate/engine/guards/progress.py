@@ -26,6 +26,7 @@ class StuckConsumer(Guard):
     """
 
     name: ClassVar = "stuck_consumer"
+    judges_worth: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "CONSUMER_STUCK": Reason(
             "no offset was committed for {age_seconds:.0f} s while {grown} records arrived, "
@@ -83,6 +84,7 @@ class Ineffective(Guard):
     """
 
     name: ClassVar = "ineffective"
+    judges_worth: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "SCALE_UP_INEFFECTIVE": Reason(
             "two scale-ups in a row had no effect: the last one, from {before} to {after} slots, "
@@ -132,6 +134,7 @@ class Downstream(Guard):
     """
 
     name: ClassVar = "downstream"
+    judges_worth: ClassVar = True
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "DOWNSTREAM_BEHIND": Reason(

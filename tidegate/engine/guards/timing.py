@@ -124,10 +124,10 @@ class Cooldown(Guard):
         return min(self.limits(way))
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
-        """Compare the age of the last change with the cooldown of the proposed way and direction."""
+        """Compare the age of the last change with the cooldown of the way and direction; a new application grows."""
         up, down = self.limits(way_to(case, size))
         limit, since, until = (
-            up if size > case.current else down,
+            up if size >= case.current else down,
             case.state.last_action_at,
             case.observed.cooldown_until,
         )

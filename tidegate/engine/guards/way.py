@@ -9,7 +9,7 @@ from typing import ClassVar
 from tidegate.engine.case import Case
 from tidegate.engine.guard import Guard, Verdict
 from tidegate.engine.reasons import Reason
-from tidegate.engine.ways import way_to
+from tidegate.engine.ways import closed_by, way_to
 from tidegate.events.result import CHECKPOINT_ELSEWHERE
 from tidegate.events.way import Way
 
@@ -41,7 +41,8 @@ class PossibleWay(Guard):
         if way_to(case, size) is not None:
             return None
         application = case.spec.application
-        if any(each.code == CHECKPOINT_ELSEWHERE for each in case.state.changes.closed):
+        closed = {closed_by(case.state, case.spec, way, case.decided_at) for way in Way}
+        if CHECKPOINT_ELSEWHERE in closed:
             return Verdict(case.current, "CHECKPOINT_ELSEWHERE", {"location": application.checkpoint_location})
         return Verdict(case.current, "NO_WAY", {"allowed": ", ".join(application.ways)})
 

@@ -38,6 +38,7 @@ class RestartWorth(Guard):
     """
 
     name: ClassVar = "restart_worth"
+    judges_worth: ClassVar = True
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
         "DRAINS_SOONER": Reason(
