@@ -233,6 +233,23 @@ def test_decisions_before_the_first_keyframe_are_counted() -> None:
         moments_of(replace(hour, decisions=hour.decisions[1:3]))
 
 
+@pytest.mark.parametrize("lost", ["both", "decisions", "snapshots"])
+def test_what_follows_a_gap_in_the_recording_is_no_difference(lost: str) -> None:
+    """The state after it is known from the next keyframe on; what was decided until then is left out, and said so."""
+    hour = recorded()
+    snapshots, decisions = ([*each[:60], *each[120:]] for each in (hour.snapshots, hour.decisions))
+    torn = replace(
+        hour,
+        snapshots=hour.snapshots if lost == "decisions" else snapshots,
+        decisions=hour.decisions if lost == "snapshots" else decisions,
+    )
+    same = attempt(torn, moments_of(torn), ThisEngine(), lambda spec: spec, seeds=1)
+    assert same.leaves_at is None
+    assert differences_of(same) == []
+    assert same.left_out[-1] == "80 decisions that follow missing ones"
+    assert len(same.made) == 220
+
+
 def test_a_state_is_found_by_making_the_decisions_again() -> None:
     """It is the one before the decision; an engine that decides otherwise cannot know it."""
     hour = short()

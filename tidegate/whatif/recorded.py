@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -62,6 +63,8 @@ class Moments:
     """Decisions before the first keyframe."""
     without_inputs: int
     """Decisions whose snapshot or spec was not recorded."""
+    without_state: int
+    """Decisions that follow others that were not recorded, or were without inputs, up to the next keyframe."""
 
 
 def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
@@ -103,25 +106,46 @@ def moments_of(recorded: RecordedJob) -> Moments:
     snapshots = {snapshot.sequence: snapshot for snapshot in recorded.snapshots}
     specs: dict[int, JobSpec] = {}
     found: list[Moment] = []
-    before = without = 0
-    for decision in recorded.decisions:
+    before = without = stateless = 0
+    known, gaps = False, _gaps(recorded.decisions)
+    for place, decision in enumerate(recorded.decisions):
         frame = decision.keyframe
+        known = known and place not in gaps
         if frame is not None and specs.get(decision.spec_version) != frame.spec:
             specs[decision.spec_version] = frame.spec
         spec, snapshot = specs.get(decision.spec_version), snapshots.get(decision.sequence)
         if not specs:
             before += 1
-        elif spec is None or snapshot is None or (not found and frame is None):
+        elif spec is None or snapshot is None:
             without += 1
+            known = False
+        elif not known and frame is None:
+            stateless += 1
         else:
-            starts = frame is not None and (not found or frame.state == NEW_STATE)
+            starts = frame is not None and (not known or frame.state == NEW_STATE)
+            known = True
             found.append(Moment(snapshot, decision, spec, frame.state if frame is not None and starts else None))
     if not found:
         raise CannotTry(
             f"none of the {len(recorded.decisions)} recorded decisions has a keyframe and its snapshot: "
             "start earlier, a keyframe comes with every hundredth decision"
         )
-    return Moments(tuple(found), before, without)
+    return Moments(tuple(found), before, without, stateless)
+
+
+def _gaps(decisions: Sequence[Decision]) -> set[int]:
+    """Return the places before which decisions were not recorded: the states in keyframes count them.
+
+    Without a keyframe after it, a gap looks like a time without snapshots.
+    """
+    frames = [(place, each.keyframe.state) for place, each in enumerate(decisions) if each.keyframe is not None]
+    gaps: set[int] = set()
+    for (start, was), (end, now) in pairwise(frames):
+        made, before = now.get("decisions"), was.get("decisions")
+        if isinstance(made, int) and isinstance(before, int) and made - before > end - start:
+            steps = [two.sequence - one.sequence for one, two in pairwise(decisions[start : end + 1])]
+            gaps.add(start + 1 + next((place for place, step in enumerate(steps) if step > min(steps)), 0))
+    return gaps
 
 
 def state_before(recorded: RecordedJob, sequence: int, engine: Engine) -> tuple[JobState, Moment]:

@@ -103,6 +103,7 @@ def attempt(
     progress(1.0)
     left = [f"{moments.before_keyframe} decisions before the first keyframe"] if moments.before_keyframe else []
     left += [f"{moments.without_inputs} decisions without their snapshot or spec"] if moments.without_inputs else []
+    left += [f"{moments.without_state} decisions that follow missing ones"] if moments.without_state else []
     return Trial(
         each[0].snapshot.job_id,
         engine.name,
