@@ -32,7 +32,7 @@ from tidegate.whatif.engines import OtherEngine, ThisEngine
 from tidegate.whatif.figures import Row, figures_of, length, rows_of, spread
 from tidegate.whatif.picture import figure_of
 from tidegate.whatif.recorded import CannotTry, RecordedJob, job_of, moments_of, state_before
-from tidegate.whatif.report import how_sure
+from tidegate.whatif.report import changes_of_spec, how_sure
 from tidegate.whatif.trial import Trial, TrialLoop, attempt
 from tidegate.whatif.vary import checked, values_of, varied
 
@@ -211,6 +211,14 @@ def test_money_follows_from_the_prices() -> None:
     money = {row.name: row.recorded for row in rows if "EUR" in row.recorded}
     assert money["cost"] == f"{expected:,.2f} EUR"
     assert money["cost of a month like this"] == f"{expected * 30 * 86_400 / was.seconds:,.2f} EUR"
+
+
+def test_a_change_of_an_earlier_version_is_listed() -> None:
+    """The newest recorded version may have the tried value already: what is tried there is no change, before it is."""
+    hour = short()  # its last version stops the job
+    trial = attempt(hour, moments_of(hour), ThisEngine(), lambda spec: varied(spec, values={"running": False}))
+    assert differences_of(trial)
+    assert changes_of_spec(trial) == ["running: True → False"]
 
 
 def test_without_a_twin_the_answer_ends_at_the_first_other_change() -> None:

@@ -87,10 +87,14 @@ def how_sure(trial: Trial) -> list[str]:
 
 
 def changes_of_spec(trial: Trial) -> list[str]:
-    """Return the fields in which the tried spec differs from the newest recorded one."""
-    was, tried = (dict(leaves(json.loads(value_of(spec)))) for spec in trial.specs[-1])
-    names = [name for name in {**was, **tried} if was.get(name) != tried.get(name)]
-    return [f"{name}: {was.get(name, 'not set')} → {tried.get(name, 'not set')}" for name in names]
+    """Return the fields in which the tried spec differs from a recorded version, and how from the newest such one."""
+    found: dict[str, str] = {}
+    for versions in reversed(trial.specs):
+        was, tried = (dict(leaves(json.loads(value_of(spec)))) for spec in versions)
+        for name in {**was, **tried}:
+            if was.get(name) != tried.get(name):
+                found.setdefault(name, f"{name}: {was.get(name, 'not set')} → {tried.get(name, 'not set')}")
+    return list(found.values())
 
 
 def as_json(trial: Trial, found: Sequence[DecisionDifference]) -> str:
