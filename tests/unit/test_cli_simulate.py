@@ -111,6 +111,15 @@ def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], 
     assert told in str(problem_of(result.exception))
 
 
+def test_a_job_of_the_largest_size_that_a_spec_may_have_is_simulated(tmp_path: Path) -> None:
+    """Its pool has room for two of it, which are more slots than a snapshot may tell of."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC.replace("max_parallelism: 8", "max_parallelism: 1000000"))
+    options = ["--spec", str(spec), "--load", str(trace_file(tmp_path)), "--hours", "0.1"]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.exception
+
+
 def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path) -> None:
     """`--speed`, `--from` and `--hours` choose the part as in the lab; a part beyond the trace is refused."""
     spec = tmp_path / "job.yaml"

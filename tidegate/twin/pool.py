@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.events.snapshot import Pool as PoolView
+from tidegate.events.wire import MOST_SLOTS
 
 
 class SlotPool:
@@ -10,7 +11,7 @@ class SlotPool:
 
     def __init__(self, pool_id: str, slots: int) -> None:
         self.pool_id = pool_id
-        self.slots = slots
+        self.slots = min(slots, MOST_SLOTS)  # two of the largest size are more than a snapshot may tell of
         self._wanted: dict[str, int] = {}
         self._granted: dict[str, int] = {}
         self._core_seconds: dict[str, float] = {}
