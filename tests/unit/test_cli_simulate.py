@@ -120,6 +120,19 @@ def test_a_job_of_the_largest_size_that_a_spec_may_have_is_simulated(tmp_path: P
     assert result.exit_code == 0, result.exception
 
 
+def test_a_figure_that_no_snapshot_may_hold_is_not_taken_for_a_setting(tmp_path: Path) -> None:
+    """A load that no job could process gives tasks of more than thirty years: the error names the figure and it."""
+    spec, load = tmp_path / "job.yaml", tmp_path / "load.csv"
+    spec.write_text(SPEC)
+    load.write_text("seconds,records_per_second\n0,1e12\n60,1e12\n")
+    result = CliRunner().invoke(simulate_app, ["--spec", str(spec), "--load", str(load)])
+    assert result.exception is not None
+    problem = problem_of(result.exception)
+    assert problem is not None
+    assert "busy_seconds: must be at most 1,000,000,000, found " in str(problem)
+    assert "setting" not in f"{problem} {problem.hint}"
+
+
 def test_simulate_plays_the_part_of_a_trace_that_it_is_asked_for(tmp_path: Path) -> None:
     """`--speed`, `--from` and `--hours` choose the part as in the lab; a part beyond the trace is refused."""
     spec = tmp_path / "job.yaml"

@@ -108,8 +108,7 @@ def problem_of(error: BaseException) -> Problem | None:
         case ModuleNotFoundError() if error.name in OPTIONAL:
             return Problem(f"{error.name} is not installed", "pip install 'tidegate[replay]'")
         case ValidationError():
-            what = f"setting {first_problem(error, error.title)}"
-            return Problem(what, "settings come from options and TIDEGATE_… variables")
+            return _invalid(error)
         case SettingsError():
             return Problem(f"{error}: {error.__cause__}", "the value of this TIDEGATE_… variable must be JSON")
         case OSError():  # a name too long, a full disk, a file system elsewhere: what ends a command, and is no bug
@@ -121,6 +120,16 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(text, f"`{command}` shows how to use it")
         case _:
             return None
+
+
+def _invalid(error: ValidationError) -> Problem:
+    """Return what is wrong with a setting, or with another value, such as a figure that the twin has measured."""
+    if error.title.endswith("Settings"):
+        what = f"setting {first_problem(error, error.title)}"
+        return Problem(what, "settings come from options and TIDEGATE_… variables")
+    found = error.errors(include_url=False)[0]["input"]
+    what = f"{error.title}: {first_problem(error, 'value')}, found {found!r:.80}"
+    return Problem(what, "a figure that was given, or one that follows from it, is out of range")
 
 
 class CommandGroup(TyperGroup):
