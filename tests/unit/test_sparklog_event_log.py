@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from tests.support.eventlogs import APP_ID, recorded, rolling
+from tidegate.remote.files import scan
 from tidegate.sparklog.event_log import ApplicationLog, FileTail, UnreadableLog
 
 ALL = 1 << 30
@@ -111,6 +112,19 @@ def test_a_compact_file_stands_for_those_before_it(tmp_path: Path) -> None:
     (folder / f"events_2_{APP_ID}.compact").write_bytes(b"".join(lines[:7]))
     rolling(tmp_path, lines[20:], index=3)
     assert drain(ApplicationLog(folder)) == lines[:7] + lines[20:]
+
+
+def test_a_compact_file_that_is_being_written_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The history server writes it under another name first, and leaves it there if it is killed."""
+    lines = recorded()
+    folder = rolling(tmp_path, lines[:5], index=1).parent
+    rolling(tmp_path, lines[5:20], index=2)
+    (folder / f"events_2_{APP_ID}.compact.inprogress").write_bytes(b"".join(lines[:3]))
+    rolling(tmp_path, lines[20:], index=3)
+    monkeypatch.setattr(
+        "tidegate.sparklog.event_log.scan", lambda place: sorted(scan(place), key=lambda entry: entry.name)
+    )
+    assert drain(ApplicationLog(folder)) == lines
 
 
 def test_a_file_removed_by_compaction_does_not_end_the_tail(tmp_path: Path) -> None:

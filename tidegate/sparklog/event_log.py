@@ -240,7 +240,7 @@ def rolled_files(folder: Place) -> dict[int, Place]:
     compact: dict[int, Place] = {}
     for entry in scan(folder):
         match = _ROLLED.match(entry.name)
-        if match:
+        if match and not entry.name.endswith(IN_PROGRESS):  # so a compact file is called while it is being written
             (compact if match.group(3) else plain)[int(match.group(1))] = folder / entry.name
     if not compact:
         return plain
