@@ -307,12 +307,15 @@ def test_cutting_out_the_unused_middle_changes_nothing(kind: str, name: str) -> 
         {"metadata": {"streamName": "s"}, "shardId-000": {"iteratorType": "AFTER", "iteratorPosition": "495"}},
         {"rows": {"0": {"position": 5}}},
         {"all rows": {"0": 5}},
+        {"rows": {"0": -1}},
+        {"rows": {"0": 1 << 63}},
+        {"rows": {}},
         "any text",
         {"logOffset": 3},
         12,
         None,
     ],
-    ids=["shards", "numbered", "named", "text", "files", "rate", "none"],
+    ids=["shards", "numbered", "named", "before the first", "huge", "empty", "text", "files", "rate", "none"],
 )
 def test_a_source_next_to_kafka_does_not_break_the_progress(offset: Any) -> None:
     """The offsets of a source of another kind are left out, and those of Kafka are read."""

@@ -277,9 +277,15 @@ def _of_source(source: Any, offsets: Any) -> Mapping[str, Mapping[str, Any]]:
     strange = next((topic for topic in topics if not _TOPIC.fullmatch(topic)), None)
     if is_kafka and strange is not None:  # asked for an empty one, Kafka's client tells nothing of the others
         raise ValueError(f"{strange!r:.80} is not a topic")
-    places = (place for partitions in topics.values() for place in partitions.items())
-    looks_so = strange is None and all(name.isdecimal() and isinstance(at, int) for name, at in places)
+    looks_so = strange is None and all(map(_looks_like_kafkas, topics.values()))
     return topics if is_kafka or looks_so else {}
+
+
+def _looks_like_kafkas(partitions: Mapping[str, Any]) -> bool:
+    return bool(partitions) and all(
+        name.isdecimal() and isinstance(at, int) and not isinstance(at, bool) and 0 <= at < 1 << 63
+        for name, at in partitions.items()
+    )
 
 
 def _job_started(event: Any) -> events.SparkEvent | None:
