@@ -277,6 +277,13 @@ def test_a_repeated_batch_counts_once() -> None:
     assert ids(run.cut(between(0, 10))) == [1, 2, 3]
 
 
+def test_a_batch_counts_once_although_the_start_of_its_query_is_repeated() -> None:
+    """A compacted log that is read after the files it stands for repeats that as well."""
+    again = [line for line in recorded() if b"Query" in line[:100]]
+    run = run_of([*recorded(), *again])
+    assert ids(run.cut(between(30, 60))) == [0, 1, 2, 3, 4]
+
+
 def test_the_newest_batches_are_kept_and_the_rest_counted() -> None:
     """A snapshot has at most 200 batches and says how many were left out."""
     run = fresh()

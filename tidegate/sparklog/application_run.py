@@ -190,7 +190,9 @@ class ApplicationRun:
                 self._progress(event)
             case events.QueryStarted():
                 before = self._query(event.query_id)
-                self._queries[event.query_id] = _Query(committed=before.committed, assigned=before.assigned)
+                self._queries[event.query_id] = _Query(
+                    committed=before.committed, assigned=before.assigned, last_batch=before.last_batch
+                )
             case events.QueryIdle():
                 query = self._query(event.query_id)
                 query.running, query.idle_at = None, event.at
