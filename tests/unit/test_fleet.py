@@ -20,6 +20,7 @@ from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
 from tidegate.client import ClientSettings
+from tidegate.console.pages import pools_page
 from tidegate.events.decision import Keyframe, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
@@ -154,6 +155,20 @@ def test_a_repeated_result_is_noted_once() -> None:
     assert found is not None
     assert [entry.word for entry in found.changes] == ["accepted", "verified"]
     assert found.last_result == made[1]
+
+
+def test_a_pool_is_gone_with_its_last_job() -> None:
+    """Nothing tells of its slots any more: what the last snapshot said would stay on the page for ever."""
+    fleet = Fleet()
+    fleet.take_spec(job())
+    fleet.take(snapshot(1))
+    (pool,) = pools_page(NOW, fleet)["pools"]
+    assert pool["seen"].slots.workers_alive == 1
+    fleet.take_spec(job(version=2).model_copy(update={"pool_id": "other"}))
+    (pool,) = pools_page(NOW, fleet)["pools"]
+    assert (pool["name"], pool["seen"]) == ("other", None)
+    fleet.remove("rates")
+    assert pools_page(NOW, fleet)["pools"] == []
 
 
 def test_events_of_a_job_that_is_not_managed_are_skipped() -> None:

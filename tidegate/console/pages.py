@@ -68,8 +68,7 @@ def fleet_page(query: Mapping[str, str], now: datetime, fleet: Fleet) -> Values:
 def pools_page(now: datetime, fleet: Fleet) -> Values:
     """Return each pool with the jobs in it, the largest first."""
     pools = []
-    names = sorted({job.spec.pool_id for job in fleet} | fleet.pools.keys())
-    for name in names:
+    for name in sorted({job.spec.pool_id for job in fleet}):
         jobs = [job for job in fleet if job.spec.pool_id == name]
         jobs.sort(key=lambda job: (-(job.decision.current_parallelism if job.decision else 0), job.spec.job_id))
         rows = [(row_of(job, now), job.spec.scaling) for job in jobs[:PAGE_LENGTH]]
