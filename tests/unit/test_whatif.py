@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -256,6 +258,24 @@ def test_what_follows_a_gap_in_the_recording_is_no_difference(lost: str) -> None
     assert differences_of(same) == []
     assert same.left_out[-1] == "80 decisions that follow missing ones"
     assert len(same.made) == 220
+
+
+def test_the_twin_goes_on_with_its_own_state_after_a_gap() -> None:
+    """The recorded state after the gap is that of a job of another size, which has committed something else."""
+
+    class CountingEngine(ThisEngine):
+        read_states = 0
+
+        def read(self, state: Mapping[str, Any]) -> object:
+            self.read_states += 1
+            return super().read(state)
+
+    hour, engine = recorded(), CountingEngine()
+    torn = replace(hour, decisions=[*hour.decisions[:60], *hour.decisions[120:]])
+    trial = attempt(torn, moments_of(torn), engine, lambda spec: varied(spec, policy="hpa"), seeds=1)
+    assert trial.leaves_at is not None
+    assert trial.leaves_at < 60
+    assert engine.read_states == 1  # that of the first keyframe
 
 
 def test_a_state_is_found_by_making_the_decisions_again() -> None:

@@ -50,8 +50,8 @@ class Moment:
     decision: Decision
     spec: JobSpec
     state: dict[str, Any] | None
-    """The state before it, as on the wire, where it starts from a recorded one: the first moment, and one at which the
-    decider started with a new state. None where it follows from the decision before."""
+    """The state before it, as on the wire, where it starts from a recorded one: the first moment, the first one after a
+    gap, and one at which the decider started with a new state. None where it follows from the decision before."""
 
 
 @dataclass(frozen=True, slots=True)

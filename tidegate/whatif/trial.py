@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from tidegate.engine.decide import AlreadyDecided
+from tidegate.engine.state import NEW_STATE
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.job import JobSpec
@@ -237,7 +238,8 @@ class TrialLoop:
         return [newest.model_copy(update={"command_id": self.ids.get(newest.command_id, newest.command_id)})]
 
     def _step(self, moment: Moment, snapshot: MetricSnapshot, seen: Observed) -> Decision:
-        if moment.state is not None:
+        # On the twin the job has taken another course than that of the recorded state after a gap.
+        if moment.state is not None and (snapshot is moment.snapshot or moment.state == NEW_STATE):
             self.state = self.engine.read(moment.state)
         try:
             self.state, made = self.engine.step(self.state, snapshot, self.specs[id(moment.spec)], seen)
