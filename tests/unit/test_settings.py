@@ -88,19 +88,28 @@ def test_no_error_of_settings_shows_what_was_given() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_password_in_the_url_is_not_shown() -> None:
-    """The settings are logged at the start; stars replace a password in a URL."""
-    settings = ActuatorSettings(redis_url="rediss://bob:hunter2@redis:6379/0")
-    assert settings.redacted()["redis_url"] == "rediss://**********@redis:6379/0"
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("rediss://bob:hunter2@redis:6379/0", "rediss://**********@redis:6379/0"),
+        ("redis://bob:my hunter2@redis", "redis://**********@redis"),
+        ("unix:///run/redis.sock?password=hunter2&db=1", "unix:///run/redis.sock?password=**********&db=1"),
+    ],
+)
+def test_a_password_in_the_url_is_not_shown(url: str, shown: str) -> None:
+    """The settings are logged at the start; stars replace a password in a URL, wherever Redis' client takes it from."""
+    settings = ActuatorSettings(redis_url=url)
+    assert settings.redacted()["redis_url"] == shown
     assert "hunter2" not in str(settings.redacted())
 
 
 def test_options_of_file_systems_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be tokens or passwords: only their names are shown."""
-    monkeypatch.setenv("TIDEGATE_FILES", '{"hdfs": {"url": "http://nn:9870", "token": "s3cret"}, "s3a": {}}')
+    hdfs = '"hdfs": {"url": "http://nn:9870", "token": "s3cret"}'
+    monkeypatch.setenv("TIDEGATE_FILES", f'{{{hdfs}, "s3a": {{}}, "a://b:s3cret@c": {{}}}}')
     settings = ActuatorSettings()
     assert settings.files["hdfs"]["url"] == "http://nn:9870"
-    assert settings.redacted()["files"] == "hdfs (token, url); s3a ()"
+    assert settings.redacted()["files"] == "a://**********@c (); hdfs (token, url); s3a ()"
     assert "s3cret" not in str(settings.redacted())
 
 

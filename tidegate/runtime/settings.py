@@ -35,8 +35,9 @@ NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STAC
 
 
 def without_login(text: str) -> str:
-    """Return a text in which stars replace the user and password of a URL."""
-    return re.sub(r"(?<=://)\S*@", "**********@", text)
+    """Return a text in which stars replace the user and password of a URL, also one in its query (redis-py)."""
+    without = re.sub(r"(?s)(?<=://).*@", "**********@", text)
+    return re.sub(r"(?<=[?&]password=)[^&]*", "**********", without)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +209,7 @@ class ServiceSettings(KafkaConnection, BaseSettings):
         """Return the settings for printing, with stars for secrets."""
         shown = {name: without_login(str(getattr(self, name))) for name in type(self).model_fields}
         options = (f"{place} ({', '.join(sorted(given))})" for place, given in sorted(self.files.items()))
-        return shown | {"files": "; ".join(options)}  # their values may be secrets
+        return shown | {"files": "; ".join(map(without_login, options))}  # their values may be secrets
 
     @override
     def kafka(self) -> dict[str, Any]:
