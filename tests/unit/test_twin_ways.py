@@ -222,6 +222,18 @@ def test_a_second_driver_that_never_commits_hands_back() -> None:
     assert world.advance(EPOCH + 500)[-1].incarnation == "app-job-0003"
 
 
+def test_a_first_driver_that_finds_nothing_to_do_goes_on_as_well() -> None:
+    """The handover has ended although no batch shows it: later commands do not wait for it for ever."""
+    model = twin_model(ways=(Way.HANDOVER,), faults=Faults(failed_starts=frozenset({2})))
+    topic = TwinTopic("in", even(8), Load([1000.0] * 10 + [0.0]))
+    world = World([model], [topic], [SlotPool("default", 16)], sizes={"job": 4})
+    world.advance(EPOCH + 100)
+    world.order(twin_command(100, 8, way=Way.HANDOVER))
+    results = world.advance(EPOCH + 1000)
+    assert phases_of(results) == ["accepted", "warming", "switching", "running", "resuming", "rolled_back"]
+    assert not world.changing("job")
+
+
 def test_a_second_driver_that_does_not_warm_up_disturbs_nothing() -> None:
     """The first driver is not touched, and the second one's slots are free again."""
     world = twin_world(twin_model(faults=Faults(failed_warm_ups=frozenset({2}))))

@@ -284,6 +284,7 @@ class HandoverExecution(Execution):
         elif phase is Phase.RESUMING:
             job.switch(at, self._first)
             job.retire(at)
+            self._first.commits = 0  # so that an idle query shows that it goes on
         elif phase is Phase.RETIRING:
             job.retire(at)
             self._end(Phase.VERIFIED, at)
