@@ -16,7 +16,7 @@ from tests.unit.test_decider_handler import Bench
 from tests.unit.test_engine_upgrade import OLD, Run, changed
 from tests.unit.test_engine_zero import asleep
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
+from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost, Shortfall
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.engine.engine import Engine
 from tidegate.engine.history import STOPPED, History
@@ -186,6 +186,15 @@ def test_a_larger_minimum_reaches_a_job_that_keeps_up(way: Way) -> None:
     spec = fixed(4, min_parallelism=8, version=2, rescale=(way,))
     decision = after_a_quiet_minute(spec, cost_of(way, 3.0, 15.0))
     assert (decision.command is not None, decision.final_parallelism) == (True, 8)
+
+
+def test_a_pool_that_gave_fewer_slots_costs_no_restart_after_the_other() -> None:
+    """The job keeps up below its minimum; whether another try is worth a restart is weighed as ever."""
+    state = cost_of(Way.RESTART, 30.0, 30.0)
+    fewer = Shortfall(START.timestamp() - 3600, 4, free=0)
+    state = state._replace(changes=state.changes._replace(shortfall=fewer))
+    decision = after_a_quiet_minute(fixed(4, min_parallelism=8, version=2, rescale=(Way.RESTART,)), state)
+    assert (decision.command, codes(decision)[-1]) == (None, "DRAINS_SOONER")
 
 
 def test_a_smaller_maximum_reaches_a_job_whose_restart_costs_more_than_it_saves() -> None:

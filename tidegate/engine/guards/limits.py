@@ -68,9 +68,14 @@ class Bounds(Guard):
         return verdict if turns or size == case.current else None
 
     def needed(self, size: int, case: Case) -> int:
-        """Return as much of a change to a size as brings the job inside the bounds; the current size if it is."""
+        """Return as much of a change to a size as brings the job inside the bounds; the current size if it is.
+
+        A job that is below its minimum because the pool gave fewer slots than ordered need not be changed again for it.
+        """
         current, least, most = case.current, case.spec.scaling.min_parallelism, case.spec.scaling.max_parallelism
         if current < least:
+            if case.state.changes.shortfall is not None:
+                return current
             return max(current, min(size, least))
         return min(current, max(size, most)) if current > most else current
 
