@@ -53,9 +53,9 @@ FIGURES: Figures = {
     metrics.JOB_CAPACITY: lambda job: job.decision.evidence.true_processing_rate,
     metrics.JOB_UTILIZATION: lambda job: job.decision.evidence.utilization,
     metrics.JOB_STATE: lambda job: job.decision.evidence.state_bytes,
-    metrics.JOB_CURRENT: lambda job: job.decision.current_parallelism if job.decision.size_is_known else None,
-    metrics.JOB_PROPOSED: lambda job: job.decision.proposed_parallelism if job.decision.size_is_known else None,
-    metrics.JOB_FINAL: lambda job: job.decision.final_parallelism if job.decision.size_is_known else None,
+    metrics.JOB_CURRENT: lambda job: _if_known(job, job.decision.current_parallelism),
+    metrics.JOB_PROPOSED: lambda job: _if_known(job, job.decision.proposed_parallelism),
+    metrics.JOB_FINAL: lambda job: _if_known(job, job.decision.final_parallelism),
     metrics.JOB_GRANTED: lambda job: job.snapshot.slots_granted,
     metrics.JOB_MINIMUM: lambda job: job.spec.scaling.min_parallelism,
     metrics.JOB_MAXIMUM: lambda job: job.spec.scaling.max_parallelism,
@@ -165,6 +165,11 @@ def _family(metric: Metric, samples: Iterable[Sample]) -> GaugeMetricFamily:
 
 def _info(spec: JobSpec) -> tuple[str, ...]:
     return spec.job_id, spec.pipeline_id, spec.pool_id, spec.scaling.policy, spec.scaling.mode.value
+
+
+def _if_known(job: _Newest, slots: int) -> int | None:
+    """Return a size that a decision tells, unless nobody knows how large the job is."""
+    return slots if job.decision.size_is_known else None
 
 
 def _restarts_left(spec: JobSpec, state: JobState, decision: Decision) -> int:

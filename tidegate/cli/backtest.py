@@ -20,15 +20,7 @@ from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.bars import timed_bars
-from tidegate.cli.described import (
-    FITTED,
-    Overhead,
-    Partitions,
-    RecordCost,
-    Trigger,
-    described,
-    refuse_given,
-)
+from tidegate.cli.described import FITTED, Overhead, Partitions, RecordCost, Trigger, described, refuse_given
 from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java

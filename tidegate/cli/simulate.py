@@ -9,15 +9,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.bars import timed_bars
-from tidegate.cli.described import (
-    FITTED,
-    Overhead,
-    Partitions,
-    RecordCost,
-    Trigger,
-    described,
-    refuse_given,
-)
+from tidegate.cli.described import FITTED, Overhead, Partitions, RecordCost, Trigger, described, refuse_given
 from tidegate.cli.offline import read_events
 from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import Problem

@@ -17,11 +17,12 @@ from enum import StrEnum
 
 from tidegate.engine.guards.timing import Cooldown
 from tidegate.engine.plan import guard_of
+from tidegate.engine.ways import longest_change_seconds
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.way import Way, boundary_seconds
+from tidegate.events.way import Way
 
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
@@ -68,8 +69,7 @@ class Answer(StrEnum):
 def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
     """Return what a command reserves for a job that has `granted` slots.
 
-    The slots lapse when the command can no longer be under way: it starts before it expires, and then needs one stop
-    or handover and two starts (the ordered size and the rollback), each with its deadline. A start or a stop is not a
+    The slots lapse when the command can no longer be under way: it starts before it expires. A start or a stop is not a
     change of size and holds no cooldown. A handover needs all slots of the new size next to those of the old one;
     otherwise, a change to no more slots needs none, even if the job was granted fewer than it has.
     """
@@ -78,9 +78,7 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
         cooldown = guard_of(Cooldown, spec).hold_seconds(command.way)
     kept = 0 if command.way is Way.HANDOVER else granted
     grows = command.way is Way.HANDOVER or command.to_parallelism > command.from_parallelism
-    application = spec.application
-    boundary = boundary_seconds(application.ways, application.stop_deadline_seconds)
-    longest = boundary + 2 * application.start_deadline_seconds
+    longest = longest_change_seconds(spec.application)
     return Hold(
         job_id=spec.job_id,
         pool_id=spec.pool_id,

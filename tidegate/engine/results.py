@@ -16,19 +16,19 @@ from tidegate.engine.costs import (
 from tidegate.engine.history import FAILED, STOPPED, note_outcome, note_restart, take_back
 from tidegate.engine.state import InFlight, JobState, Slice
 from tidegate.engine.upgrade import take_application
-from tidegate.engine.ways import checksum
+from tidegate.engine.ways import checksum, longest_change_seconds
 from tidegate.engine.zero import note_lost, note_result
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Observed
 from tidegate.events.job import JobSpec
 from tidegate.events.result import CHECKPOINT_ELSEWHERE, FIRST_BATCH, GRANTED_FEWER, ActionResult, Phase
-from tidegate.events.way import Way, boundary_seconds
+from tidegate.events.way import Way
 
 GRACE_SECONDS: Final = 30.0
 """A command that nobody started is forgotten this long after it expired: its acceptance may be on the way."""
 
 LOST_SECONDS: Final = 1800.0
-"""A command that started and has not ended after this is given up; the next one fences it off."""
+"""A command that started and has not ended after this, nor in its deadlines, is given up. The next fences it off."""
 
 
 def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState:
@@ -39,7 +39,11 @@ def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState
     if command is not None:
         now = observed.at.timestamp()
         is_unstarted = command.phase == "ordered"  # until it expires, it may still be started
-        if now > (command.expires_at + GRACE_SECONDS if is_unstarted else command.issued_at + _lost_seconds(spec)):
+        if is_unstarted:
+            until = command.expires_at + GRACE_SECONDS
+        else:
+            until = command.issued_at + max(LOST_SECONDS, longest_change_seconds(spec.application))
+        if now > until:
             state = _never_begun(state, command) if is_unstarted else state
             state = note_lost(state._replace(in_flight=None), command.kind)
     return state
@@ -90,13 +94,6 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
     failures = state.failures if result.code == FIRST_BATCH else 0
     state = state._replace(parallelism=result.parallelism, failures=failures)
     return _note_limits(state, result, spec)
-
-
-def _lost_seconds(spec: JobSpec) -> float:
-    """Return how long a command that started may be under way: `LOST_SECONDS`, and as long as its deadlines allow."""
-    application = spec.application
-    boundary = boundary_seconds(application.ways, application.stop_deadline_seconds)
-    return max(LOST_SECONDS, boundary + 2 * application.start_deadline_seconds)
 
 
 def _never_begun(state: JobState, command: InFlight) -> JobState:

@@ -25,9 +25,9 @@ from zlib import crc32
 from tidegate.engine.case import Case
 from tidegate.engine.costs import FELL_BACK, MeasuredCost
 from tidegate.engine.state import JobState
-from tidegate.events.job import JobSpec
+from tidegate.events.job import Application, JobSpec
 from tidegate.events.result import CHECKPOINT_ELSEWHERE
-from tidegate.events.way import Way
+from tidegate.events.way import Way, boundary_seconds
 
 RETRY_SECONDS: Final = 3600.0
 """A way that turned out to be impossible is not assumed again for this long, even in another run."""
@@ -73,6 +73,15 @@ def assumed(spec: JobSpec, way: Way, restart_seconds: float) -> PlannedChange:
             if known.way is way:
                 return PlannedChange(way, known.outage_seconds, known.delay_seconds)
     return PlannedChange(way, restart_seconds, restart_seconds) if way is Way.RESTART else ASSUMED[way]
+
+
+def longest_change_seconds(application: Application) -> float:
+    """Return how long a command needs at most once it is taken up: a stop or handover, and two starts.
+
+    The starts are those of the ordered size and of the rollback; each part has its deadline.
+    """
+    boundary = boundary_seconds(application.ways, application.stop_deadline_seconds)
+    return boundary + 2 * application.start_deadline_seconds
 
 
 def closed_by(state: JobState, spec: JobSpec, way: Way, at: float) -> str | None:

@@ -41,16 +41,19 @@ from operator import sub
 from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
-from tidegate.engine.cron import BadCron, Cron
-from tidegate.engine.cron import parse as parse_cron
+from tidegate.engine.cron import Cron
 from tidegate.engine.options import BadOption, option
 from tidegate.engine.reasons import Reason
 from tidegate.events.decision import Figure
 from tidegate.events.snapshot import Part
 from tidegate.policies import hpa_rules, keda_rules
 from tidegate.policies.behaviour import BEHAVIOUR_REASONS, Behaviour, BehaviourMemory, BehaviourOptions
+from tidegate.policies.cron_windows import cron_items
 from tidegate.policies.rule import Rule
 from tidegate.policies.sizing import EVIDENCE_MISSING, clamp
+
+FORM = "start|end|replicas"
+"""How a window of `cron` is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class KedaOptions(BehaviourOptions):
     initial_cooldown_period_seconds: float = option(
         0.0, "the same for a job that was never active, from the policy's first snapshot of it", unit="s", ge=0
     )
-    cron: str = option("", "windows with a size of their own, as `start|end|replicas; ...`")
+    cron: str = option("", f"windows with a size of their own, as `{FORM}; ...`")
     fallback_failure_threshold: int = option(3, "snapshots without offsets that change nothing", unit="snapshots", ge=0)
     fallback_replicas: int | None = option(
         None, "size after more such snapshots; no fallback when absent", unit="slots", ge=0
@@ -320,17 +323,10 @@ class Keda(Rule[KedaOptions, KedaMemory]):
 def _windows(text: str) -> tuple[tuple[Cron, Cron, int], ...]:
     """Return (start, end, size) of each window of a `cron` option, or raise `BadOption`."""
     windows = []
-    for item in filter(None, (part.strip() for part in text.split(";"))):
-        fields = [field.strip() for field in item.split("|")]
-        if len(fields) != 3 or not (fields[2].isascii() and fields[2].isdigit()):
-            raise BadOption(f"scaling.policy_options.cron: must be start|end|replicas, found {item!r}")
-        try:
-            start, end = (parse_cron(f"0 {field}", "standard") for field in fields[:2])
-        except BadCron as error:
-            raise BadOption(f"scaling.policy_options.cron: {error}") from None
-        if fields[0].split() == fields[1].split():
-            raise BadOption(f"scaling.policy_options.cron: start and end must differ, found {item!r}")
-        if not int(fields[2]):
+    for item, start, end, (replicas,) in cron_items(text, FORM, seconds="0 "):
+        if not (replicas.isascii() and replicas.isdigit()):
+            raise BadOption(f"scaling.policy_options.cron: must be {FORM}, found {item!r}")
+        if not int(replicas):
             raise BadOption(f"scaling.policy_options.cron: replicas must be at least 1, found {item!r}")
-        windows.append((start, end, int(fields[2])))
+        windows.append((start, end, int(replicas)))
     return tuple(windows)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.engine.cron import BadCron, Cron
-from tidegate.engine.cron import parse as parse_cron
+from tidegate.engine.cron import Cron
 from tidegate.engine.options import BadOption, option
+from tidegate.policies.cron_windows import cron_items
 from tidegate.policies.numaflow_rules import MAX_LOOKBACK_SECONDS
 
 
@@ -74,17 +74,8 @@ class CronWindow:
 def cron_windows(text: str) -> tuple[CronWindow, ...]:
     """Return the windows of a `cron` option, or raise `BadOption`."""
     windows = []
-    for item in filter(None, (part.strip() for part in text.split(";"))):
-        fields = [field.strip() for field in item.split("|")]
-        if len(fields) != 4:
-            raise BadOption(f"scaling.policy_options.cron: must be start|end|min|max, found {item!r}")
-        try:
-            start, end = parse_cron(fields[0], "standard"), parse_cron(fields[1], "standard")
-        except BadCron as error:
-            raise BadOption(f"scaling.policy_options.cron: {error}") from None
-        least, most = _bound(fields[2], item), _bound(fields[3], item)
-        if fields[0].split() == fields[1].split():
-            raise BadOption(f"scaling.policy_options.cron: start and end must differ, found {item!r}")
+    for item, start, end, (least_text, most_text) in cron_items(text, "start|end|min|max"):
+        least, most = _bound(least_text, item), _bound(most_text, item)
         if least is not None and most is not None and least > most:
             raise BadOption(f"scaling.policy_options.cron: min must be at most max, found {item!r}")
         windows.append(CronWindow(start, end, least, most))
