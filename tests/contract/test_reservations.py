@@ -14,9 +14,10 @@ from redis.asyncio import Redis
 
 from services.decider.ports import Reservations
 from services.decider.reservations import RedisReservations
+from tests.support.events import command, job
 from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
-from tidegate.engine.reservations import Answer, Hold, ReservationView
+from tidegate.engine.reservations import Answer, Hold, ReservationView, hold_for
 from tidegate.events.decision import RedisView
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -89,6 +90,20 @@ class TestReservations:
             assert await reservations.view("a", "blue") == ReservationView(RedisView.OK)
             late = Hold("a", "blue", "d2", 2, T.timestamp() + 400, T.timestamp() + 121)
             assert await reservations.reserve(late, 10) is Answer.TAKEN
+
+        run(body)
+
+    def test_a_cooldown_may_be_longer_than_any_clock_can_say(self, run: Runner) -> None:
+        """Who never wants a second change sets a huge number; it ends in the year 9999, and is read as any other."""
+
+        async def body(reservations: Reservations, clock: SetClock) -> None:
+            forever = {"up_seconds": 1e13, "down_seconds": 1e13}
+            await reservations.restore([])
+            held = hold_for(job("a", guards={"cooldown": forever}), command(), 2)
+            assert await reservations.reserve(held, 10) is Answer.TAKEN
+            until = (await reservations.view("a", held.pool_id)).cooldown_until
+            assert until is not None
+            assert until.year == 9999
 
         run(body)
 

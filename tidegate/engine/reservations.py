@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from tidegate.engine.guards.timing import Cooldown
@@ -23,6 +23,9 @@ from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.way import Way
+
+LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""A cooldown that would end later than any clock can say ends here."""
 
 DOWN = frozenset({Phase.STOPPED, Phase.STARTING})
 """Phases in which the master shows none of the job's slots as used, although the job will need all of them."""
@@ -85,7 +88,7 @@ def hold_for(spec: JobSpec, command: ScalingCommand, granted: int) -> Hold:
         decision_id=command.command_id,
         slots=max(0, command.to_parallelism - kept) if grows else 0,
         slots_until=0.0 if command.kind is CommandKind.STOP else command.expires_at.timestamp() + longest,
-        cooldown_until=command.issued_at.timestamp() + cooldown if cooldown > 0 else 0.0,
+        cooldown_until=min(LATEST, command.issued_at.timestamp() + cooldown) if cooldown > 0 else 0.0,
     )
 
 
