@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.events import START, command, job, result
+from tests.support.events import START, command, job, result, with_application
 from tidegate.engine.reservations import hold_for
 from tidegate.events.result import Phase
+from tidegate.events.way import ALL_WAYS, Way
 from tidegate.replay.audit.checks import AuditCheck, BadCheck, Hop, Severity, all_checks, parse_check
+from tidegate.replay.audit.facts import times_of
 from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
 from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
 from tidegate.replay.audit.page import render_page
@@ -88,6 +90,17 @@ def test_redis_that_holds_what_the_topics_give_passes() -> None:
     """The cooldown and the slots of a command under way are those that its decider reserved."""
     assert compared(contents()) == {"cooldown": "ok", "pool": "ok"}
     assert compared(contents(slots={}), Phase.VERIFIED) == {"cooldown": "ok"}
+
+
+@pytest.mark.parametrize("ways", [ALL_WAYS, (Way.HANDOVER,)])
+def test_no_command_holds_slots_for_longer_than_the_audit_looks_back(ways: tuple[Way, ...]) -> None:
+    """A job that can only be handed over waits longer for its batch to end, and its slots lapse later."""
+    spec = with_application(job(), rescale=ways)
+    ordered = command(expires_at=START + timedelta(seconds=spec.scaling.command_ttl_seconds))
+    hold = hold_for(spec, ordered, ordered.from_parallelism)
+    *_, holds = times_of(spec)
+    assert holds is not None
+    assert hold.slots_until - ordered.issued_at.timestamp() <= holds
 
 
 def test_what_differs_in_redis_is_found() -> None:

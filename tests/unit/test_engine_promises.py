@@ -28,7 +28,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Observed, RedisView, Status
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool, StateOperator
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, StateOperator
 from tidegate.events.way import Way
 
 QUIET: dict[str, Any] = {"rate": 200, "capacity": 400, "partitions": 64}
@@ -351,3 +351,41 @@ def test_a_refused_scale_up_is_no_last_scale_up() -> None:
     refused = result(decision.command.command_id, Phase.REJECTED, 2)
     last = fixed_step(state, shots[2], fixed(3, grace), observed(shots[2], results=(refused,)))[1]
     assert last.command is not None, last.sentence
+
+
+@pytest.mark.parametrize("cluster", [ClusterState.RUNNING, ClusterState.STARTING])
+def test_a_job_without_a_known_size_is_stopped(cluster: ClusterState) -> None:
+    """A driver that waits for executors, or for its image, has no slots; `running: false` stops it, once."""
+    off = job(running=False)
+    waits = [snapshot(n, state=cluster, slots=None if cluster is ClusterState.STARTING else 0) for n in range(3)]
+    state, ordered = step(JobState.new(), waits[0], off, observed(waits[0]))
+    assert ordered.command is not None
+    assert (ordered.command.kind, ordered.command.to_parallelism) == (CommandKind.STOP, 0)
+    assert ordered.sentence == "Stop the job: the spec says that the job should not run."
+    assert ordered.status is Status.PENDING_SCALE_DOWN
+    state, meanwhile = step(state, waits[1], off, observed(waits[1]))
+    assert meanwhile.command is None
+    assert meanwhile.status is Status.PENDING_SCALE_DOWN
+    assert meanwhile.sentence == (
+        "Wait: the spec says that the job should not run; but the change to 0 slots, ordered 10 s ago, "
+        "is still under way (ordered)."
+    )
+    done = result(ordered.decision_id, Phase.VERIFIED, 2, kind=CommandKind.STOP, parallelism=0)
+    gone = snapshot(2, state=ClusterState.STOPPED, slots=None, incarnation=None)
+    _, after = step(state, gone, off, observed(gone, results=(done,)))
+    assert (after.command, after.sentence) == (None, "Stay stopped: the job is stopped, as its spec says.")
+
+
+def test_a_stop_of_unknown_size_waits_for_redis() -> None:
+    """Guards that hold every command hold this one as well."""
+    off, shot = job(running=False), snapshot(0, slots=0)
+    _, decision = step(JobState.new(), shot, off, observed(shot, redis=RedisView.UNREACHABLE))
+    assert decision.command is None
+    assert codes(decision)[:1] == ["JOB_TO_STOP"]
+    assert len(codes(decision)) == 2
+
+
+def test_a_stopped_job_of_which_nobody_knows_what_waits_is_not_fine() -> None:
+    """Without offsets nobody can say whether it should run, so its status is UNKNOWN until it starts."""
+    decision = asleep().tick(arrived=None, missing=(Part.END_OFFSETS,))
+    assert (codes(decision), decision.status) == (["WAITING_UNKNOWN"], Status.UNKNOWN)

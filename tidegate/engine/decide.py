@@ -34,7 +34,7 @@ from tidegate.engine.plan import Plan
 from tidegate.engine.results import take_results
 from tidegate.engine.state import InFlight, JobState, Slice, to_wire
 from tidegate.engine.supervisor import supervise
-from tidegate.engine.upgrade import UPGRADE, compare
+from tidegate.engine.upgrade import compare
 from tidegate.engine.ways import ADVERBS, way_to
 from tidegate.engine.window import observe
 from tidegate.engine.zero import evidence_at_zero, is_at_zero, note_capacity, note_stop, observe_zero, wake
@@ -45,7 +45,7 @@ from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import LONGEST_SECONDS
 
-ENGINE_VERSION = "30"
+ENGINE_VERSION = "31"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100
@@ -184,19 +184,18 @@ def _conclude(
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
     identity = decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
-    changes = outcome.final != case.current or (proposal.code == UPGRADE and not outcome.withheld)
-    rescales = changes and outcome.final != 0 != case.current
-    way = way_to(case, outcome.final) if rescales else None
-    explanation = _explanation(case, proposal, outcome, way)
+    kind = kind_of(case.current, outcome.final) if outcome.changes else None
+    way = way_to(case, outcome.final) if kind is CommandKind.RESCALE else None
+    explanation = _explanation(case, proposal, outcome, kind, way)
     command = None
-    if changes and not outcome.withheld:
+    if kind is not None and not outcome.withheld:
         command = ScalingCommand(
             command_id=identity,
             job_id=spec.job_id,
             pipeline_id=spec.pipeline_id,
             snapshot_id=snapshot.snapshot_id,
             spec_version=spec.version,
-            kind=kind_of(case.current, outcome.final),
+            kind=kind,
             from_parallelism=case.current,
             to_parallelism=outcome.final,
             epoch=snapshot.sequence,
@@ -205,7 +204,7 @@ def _conclude(
             reason=explanation,
             way=way,
             first_batch_seconds=_first_batch_seconds(case, proposal, outcome.final)
-            if rescales or (outcome.final and proposal.expectation is not None)
+            if kind is CommandKind.RESCALE or (outcome.final and proposal.expectation is not None)
             else None,
             manual=case.manual is not None,
         )
@@ -302,20 +301,22 @@ def _first_batch_seconds(case: Case, proposal: Proposal[Any], size: int) -> floa
     return min(LONGEST_SECONDS, max(0, evidence.lag_records) / capacity * case.current / size)
 
 
-def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome, way: Way | None) -> str:
+def _explanation(
+    case: Case, proposal: Proposal[Any], outcome: Outcome, kind: CommandKind | None, way: Way | None
+) -> str:
     """Return the whole decision in one plain sentence."""
     current, final = case.current, outcome.final
-    if final == current and way is not None:
-        head = f"Start the new application with {_slots(final)} {ADVERBS[way]}"
-    elif final == current:
+    if kind is None:
         is_stopped = case.snapshot.state in DEAD and proposal.code != "JOB_RESTARTING"
         head = f"Stay at {_slots(current)}" if current else "Stay stopped" if is_stopped else "Wait"
         if proposal.size not in (current, 0):
             head += f" although {proposal.size} {'is' if proposal.size == 1 else 'are'} proposed"
-    elif current == 0:
+    elif kind is CommandKind.START:
         head = f"Start with {_slots(final)}"
-    elif final == 0:
+    elif kind is CommandKind.STOP:
         head = "Stop the job"
+    elif final == current and way is not None:
+        head = f"Start the new application with {_slots(final)} {ADVERBS[way]}"
     else:
         head = f"Scale {'up' if final > current else 'down'} from {current} to {_slots(final)}"
         head += f" {ADVERBS[way]}" if way is not None else ""

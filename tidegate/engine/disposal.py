@@ -14,10 +14,10 @@ from tidegate.engine.upgrade import UPGRADE
 from tidegate.engine.zero import is_at_zero
 from tidegate.events.command import CommandKind
 from tidegate.events.decision import Status, TrailEntry
-from tidegate.events.snapshot import ClusterState
+from tidegate.events.snapshot import ALIVE, ClusterState
 
 BOUNDS = Bounds()
-UNJUDGED = frozenset({"JOB_STATE_UNKNOWN", "JOB_STARTING"})
+UNJUDGED = frozenset({"JOB_STATE_UNKNOWN", "JOB_STARTING", "WAITING_UNKNOWN"})
 HALTING = (Status.STOPPED_STATE_LIMIT, Status.FAILED_STATE_LIMIT)
 
 
@@ -27,6 +27,8 @@ class Outcome(NamedTuple):
     final: int
     reasons: tuple[TrailEntry, ...]
     status: Status
+    changes: bool
+    """Whether the job is to be changed: to another size, or at the same one."""
     withheld: bool
     """Whether the change is only shown, not ordered."""
     waits: bool
@@ -53,11 +55,11 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
         if (forced := forcing.force(size, case)) is not None:
             follow(forcing, forced)
     needed = size if size > max(asked, current) else BOUNDS.needed(size, case)
-    renews = proposal.code == UPGRADE  # a new application is a change, also at the same size
-    requested = renews or case.manual is not None
-    direction = size - current
+    insists = _insists(case, proposal)
+    requested = proposal.code == UPGRADE or case.manual is not None
+    direction = size - current or -int(insists and size == 0)
     for guard in plan.guards:
-        if size == current and not renews:
+        if size == current and not insists:
             break
         kind = kind_of(current, size)
         if kind is CommandKind.STOP and by != "supervisor" and status not in HALTING:
@@ -68,20 +70,26 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
         if verdict is not None and guard.judges_worth:
             verdict = _beyond(needed, verdict, size, current)
         if verdict is not None:
-            direction = size - current
+            direction = size - current or direction
             follow(guard, verdict)
             withheld = withheld or verdict.withhold
             waits = guard.waits if size == current else waits
-            renews = renews and size != current
+            insists = insists and size != current
     if (leaving := BOUNDS.leave(size, case)) is not None:
         follow(BOUNDS, leaving)
-        renews = False
-    withheld = withheld or (proposal.code == UPGRADE and not renews)
+        insists = False
+    changes = insists or size != current
     if status is None:
-        status = _status(case, proposal, size - current or (direction if waits else 0))
+        status = _status(case, proposal, size - current or (direction if waits or insists else 0))
         if status is not Status.PENDING_SCALE_UP and size == current and _is_left_late(case, proposal, plan):
             status = Status.LATE
-    return Outcome(size, tuple(reasons), status, withheld, waits)
+    return Outcome(size, tuple(reasons), status, changes, withheld, waits)
+
+
+def _insists(case: Case, proposal: Proposal[Any]) -> bool:
+    """Whether the job is to be changed at the same size too: to a new application, or stopped at an unknown size."""
+    stops = proposal.code == "JOB_TO_STOP" and case.current == 0 and case.snapshot.state in ALIVE
+    return stops or proposal.code == UPGRADE
 
 
 def _beyond(needed: int, verdict: Verdict, size: int, current: int) -> Verdict | None:
@@ -93,10 +101,10 @@ def _beyond(needed: int, verdict: Verdict, size: int, current: int) -> Verdict |
 
 
 def kind_of(current: int, size: int) -> CommandKind:
-    """Return the kind of command that leads from one size to another."""
-    if current == 0:
-        return CommandKind.START
-    return CommandKind.STOP if size == 0 else CommandKind.RESCALE
+    """Return the kind of command that leads from one size, 0 if it has none or an unknown one, to another."""
+    if size == 0:
+        return CommandKind.STOP
+    return CommandKind.START if current == 0 else CommandKind.RESCALE
 
 
 def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:

@@ -32,7 +32,7 @@ SUPERVISOR_REASONS: Mapping[str, Reason] = {
         "the job is changing to {to} slots, ordered {age_seconds:.0f} s ago ({phase}), so there is nothing to measure"
     ),
     "NEEDS_A_HUMAN": Reason(
-        "the job ended {failures} times in a row without committing a batch, so it is not started again",
+        "the job ended {failures} times in a row and committed no batch in between, so it is not started again",
         "read the driver's log and fix the cause, then run `tidegate resume JOB` or apply a new version of the spec",
     ),
     "JOB_NOT_RUNNING": Reason("the job should be running and is {state}, so it starts with {size} slots"),

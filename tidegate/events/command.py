@@ -27,7 +27,7 @@ class ScalingCommand(Wire):
     spec_version: Positive
     kind: CommandKind
     from_parallelism: Count
-    """The size the decision saw; 0 when the job was not running."""
+    """The size the decision saw; 0 when the job was not running, or had no slots that anybody knew of."""
     to_parallelism: Count
     """The size to reach; 0 for `stop`, otherwise at least 1."""
     epoch: Count

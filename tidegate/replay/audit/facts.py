@@ -24,6 +24,7 @@ from tidegate.engine.guards.metrics import Fresh
 from tidegate.engine.guards.timing import Cooldown
 from tidegate.engine.options import BadOption
 from tidegate.engine.plan import guard_of
+from tidegate.engine.ways import longest_change_seconds
 from tidegate.events.envelope import Unreadable, decode, value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
@@ -126,19 +127,17 @@ def _spec_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
         told = (change.by, change.reason, change.at) if change else (None, None, None)
         asked = (manual.request_id, manual.requested_at) if manual else (None, None)
         bounds = (spec.smallest_size, scaling.max_parallelism, spec.application.executor_cores)
-        text = value_of(spec).decode()
-        yield spec.job_id, spec.version, False, text, *place, *told, *asked, ", ".join(control), *bounds, *_times(spec)
+        written = (value_of(spec).decode(), *place, *told, *asked)
+        yield spec.job_id, spec.version, False, *written, ", ".join(control), *bounds, *times_of(spec)
 
 
-def _times(spec: JobSpec) -> tuple[float | None, dict[str, tuple[float, float]], float | None]:
+def times_of(spec: JobSpec) -> tuple[float | None, dict[str, tuple[float, float]], float | None]:
     """Return how old a snapshot may be, the cooldowns by way, and how long a command can hold anything, in seconds."""
     try:
         fresh, cooldown = guard_of(Fresh, spec), guard_of(Cooldown, spec)
     except BadOption:
         return None, {}, None
-    application = spec.application
-    longest = spec.scaling.command_ttl_seconds + application.stop_deadline_seconds
-    longest += 2 * application.start_deadline_seconds
+    longest = spec.scaling.command_ttl_seconds + longest_change_seconds(spec.application)
     limits = {way.value: cooldown.limits(way) for way in Way}
     return float(fresh.max_age_seconds), limits, max(longest, cooldown.up_seconds, cooldown.down_seconds)
 
