@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, SerializeAsAny
 
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
@@ -124,7 +124,8 @@ class TrailEntry:
     """The size after it."""
     sentence: str
     """The reason in words."""
-    numbers: dict[str, Figure] = field(default_factory=dict)
+    # As any: to try the types of `Figure` on each value would take as long as writing all the rest of a decision.
+    numbers: dict[str, SerializeAsAny[Figure]] = field(default_factory=dict)
     """The values in the sentence, by name."""
 
 
