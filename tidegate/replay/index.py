@@ -40,7 +40,7 @@ NO_SEQUENCE = -1
 """Stands for a sequence that is missing."""
 
 OURS = re.compile(
-    rb'\{"partition":(\d+),"offset":(\d+),[^{}]*,"value":"'
+    rb'\{"partition":(\d+),"offset":(\d+),[^{]*,"value":"'
     rb'\{\\"\w+_id\\":\\"[^"\\]*\\",\\"job_id\\":\\"([^"\\]*)\\",(?:\\"\w+_id\\":\\"[^"\\]*\\",)+'
     rb'\\"sequence\\":(\d{1,18})[,}]'
 )
