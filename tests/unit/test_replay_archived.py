@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
 from collections import defaultdict
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ from tests.support.recordings import RATES
 from tidegate.archive import store
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.topics import BY_MODEL
-from tidegate.replay.files import BadRecording, KafkaRecord, read
+from tidegate.replay.files import BadRecording, KafkaRecord, read, to_line
 from tidegate.whatif.recorded import EVENTS
 
 
@@ -56,3 +58,13 @@ def test_a_damaged_file_is_named(archive: Path) -> None:
     damaged.write_bytes(b"PAR1" + b"x" * 100)
     with pytest.raises(BadRecording, match=r"snapshots cannot be read: .*tidegate chain verify"):
         recorded_job(archive)
+
+
+def test_an_event_that_cannot_be_read_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A record that was a dead letter for the services is one line here, as it is where the topics are read."""
+    folder = shutil.copytree(RATES, tmp_path / "noon")
+    bad = KafkaRecord(partition=4, offset=7, timestamp_ms=0, key=b"rates", value=b"not json")
+    with gzip.open(folder / "snapshots.ndjson.gz", "ab") as file:
+        file.write(to_line(bad).encode() + b"\n")
+    assert recorded_job(folder) == recorded_job(RATES)
+    assert "snapshots, partition 4, offset 7: skipped: NOT_JSON" in caplog.text

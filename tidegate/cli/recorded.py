@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,8 @@ from tidegate.events.wire import Wire
 from tidegate.replay.archived import archived
 from tidegate.replay.files import BadRecording, read
 from tidegate.whatif.recorded import EVENTS, CannotTry, RecordedJob, job_of
+
+log = logging.getLogger(__name__)
 
 _Event = TypeVar("_Event", bound=Wire)
 
@@ -31,7 +34,8 @@ def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
 def recorded(directory: Path, model: type[_Event]) -> Iterator[_Event]:
     """Yield the events of a kind in a recording or an archive.
 
-    Raises `BadRecording` for what is no usable recording or archive, and for an event that cannot be read.
+    An event that cannot be read is skipped, with a line in the log.
+    Raises `BadRecording` for what is no usable recording or archive.
     """
     topic = BY_MODEL[model].suffix
     try:
@@ -41,7 +45,7 @@ def recorded(directory: Path, model: type[_Event]) -> Iterator[_Event]:
             try:
                 yield decode(model, record.value)
             except Unreadable as error:
-                place = f"{topic}, partition {record.partition}, offset {record.offset}"
-                raise BadRecording(f"{directory}: {place}: {error.detail}") from None
+                text = "%s: %s, partition %d, offset %d: skipped: %s"
+                log.warning(text, directory, topic, record.partition, record.offset, error)
     except BadArchive as error:
         raise BadRecording(str(error)) from None
