@@ -220,10 +220,15 @@ def jobs(bootstrap_servers: str | None = None, *, topic_prefix: str | None = Non
 
 def current_specs(settings: ServiceSettings) -> dict[str, JobSpec]:
     """Return the current spec of every job, by job id; raises `Unreachable` and `NoSuchTopic`."""
+    return {spec.job_id: spec for spec in loaded_specs(settings)}
+
+
+def loaded_specs(settings: ServiceSettings) -> JobsView:
+    """Return what is on the jobs topic now, also what cannot be used; raises `Unreachable` and `NoSuchTopic`."""
     check_reachable(settings, BY_MODEL[JobSpec].named(settings.topic_prefix))
     with closing(JobsView(settings)) as current:
         current.load()
-        return {spec.job_id: spec for spec in current}
+        return current
 
 
 def settings_for(bootstrap_servers: str | None, topic_prefix: str | None) -> ClientSettings:

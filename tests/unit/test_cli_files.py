@@ -66,7 +66,7 @@ def test_doctor_names_addresses_that_are_none(monkeypatch: pytest.MonkeyPatch) -
 def test_doctor_names_what_the_engine_refuses() -> None:
     """An option that is gone is found before the services are upgraded, and not in the dead letters afterwards."""
     old = job(policy="tide", policy_options={"level_seconds": 60.0})
-    (found,) = refused_specs({"other": job("other"), "rates": old})
+    (found,) = refused_specs({"other": job("other"), "rates": old}, {})
     assert (found.verdict, found.what) == ("fail", "spec of rates")
     assert "level_seconds" in found.found
 

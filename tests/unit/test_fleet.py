@@ -19,7 +19,8 @@ from tests.support.events import START, job, result, snapshot, with_application
 from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
-from tidegate.client import ClientSettings
+from tidegate.cli.doctor import refused_specs
+from tidegate.client import ClientSettings, loaded_specs
 from tidegate.console.pages import pools_page
 from tidegate.events.decision import Keyframe, Status
 from tidegate.events.envelope import value_of
@@ -358,6 +359,21 @@ def test_a_change_does_not_undo_another(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Jobs, "records", [])
     with pytest.raises(SpecRefused, match="has removed the job"):
         publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
+
+
+def test_doctor_names_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that an older version took, and a job without a version that can be read: the check fails, by name."""
+    old = json.loads(value_of(job("old")))
+    old["scaling"]["command_ttl_seconds"] = 2e9
+    good = FakeMessage(0, 0, value_of(job("rates")), key=b"rates")
+    records = [good, FakeMessage(0, 1, json.dumps(old).encode(), key=b"old")]
+    monkeypatch.setattr(Jobs, "records", records)
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
+    monkeypatch.setattr("tidegate.client.check_reachable", lambda *_: None)
+    view = loaded_specs(ServiceSettings())
+    (found,) = refused_specs({spec.job_id: spec for spec in view}, view.unusable)
+    assert (found.verdict, found.what) == ("fail", "spec of old")
+    assert "command_ttl_seconds: must be at most" in found.found
 
 
 class Decided:

@@ -26,7 +26,7 @@ from tidegate.client import (
     NoSuchTopic,
     Unreachable,
     check_reachable,
-    current_specs,
+    loaded_specs,
     received,
     skip,
 )
@@ -139,8 +139,9 @@ def servers(folder: Path, bootstrap: str | None, prefix: str | None, create_topi
     if info is not None:
         yield _probe("Spark master", lambda: _master(info), f"see its log in {info.log_dir}")
     with suppress(Unreachable, NoSuchTopic):  # the lines above say so
-        specs, files, silent = current_specs(settings), Files(settings.files), dict[str, str]()
-        yield from refused_specs(specs)
+        view = loaded_specs(settings)
+        specs, files, silent = {spec.job_id: spec for spec in view}, Files(settings.files), dict[str, str]()
+        yield from refused_specs(specs, view.unusable)
         yield from _spark_of_jobs(specs)
         yield from yarn_of_jobs(specs)
         yield from files_of_jobs(specs, files, silent)
@@ -264,12 +265,13 @@ def _master(info: StackInfo) -> str:
     return f"{seen['status']}, workers: {len(seen['workers'])}, {seen['coresused']} of {seen['cores']} slots in use"
 
 
-def refused_specs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:
-    """Name the specs that the engine of this version refuses, such as for an option that only an older one had."""
-    for job_id, spec in sorted(specs.items()):
-        if problems := engine().check(spec):
+def refused_specs(specs: Mapping[str, JobSpec], unreadable: Mapping[str, str]) -> Iterator[Finding]:
+    """Name the specs that this version cannot read or use, such as for an option that only an older one had."""
+    problems = {job_id: "; ".join(engine().check(spec)) for job_id, spec in specs.items()} | dict(unreadable)
+    for job_id, found in sorted(problems.items()):
+        if found:
             remedy = "correct the job's file and apply it; until then the decider makes no decisions on the job"
-            yield Finding("fail", f"spec of {job_id}", "; ".join(problems), remedy)
+            yield Finding("fail", f"spec of {job_id}", found, remedy)
 
 
 def _spark_of_jobs(specs: Mapping[str, JobSpec]) -> Iterator[Finding]:

@@ -34,8 +34,8 @@ class JobsView:
         self._on_unreadable = on_unreadable
         self._check = check
         self._specs: dict[str, JobSpec] = {}
-        self.unusable: set[str] = set()
-        """Keys of the topic under which the newest record is a spec that cannot be used."""
+        self.unusable: dict[str, str] = {}
+        """Keys of the topic under which the newest record is a spec that cannot be used, with what is wrong with it."""
         self.unknown: dict[str, list[str]] = {}
         """Fields of the specs that this version does not know, by job: a newer Tidegate has written them."""
 
@@ -69,20 +69,20 @@ class JobsView:
         job_id = (record.key or b"").decode("utf-8", "replace")
         if record.value is None:
             was_here = job_id in self.unusable or job_id in self._specs
-            self.unusable.discard(job_id)
+            self.unusable.pop(job_id, None)
             self._specs.pop(job_id, None)
             self.unknown.pop(job_id, None)
             return job_id if was_here else None
         try:
             spec = self._read(record)
         except Unreadable as error:
-            self.unusable.add(job_id)
+            self.unusable[job_id] = error.detail
             with about(job_id=job_id):
                 log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
             if self._on_unreadable:
                 self._on_unreadable(record, error)
             return None if job_id in self._specs else job_id
-        self.unusable.discard(job_id)
+        self.unusable.pop(job_id, None)
         known = self._specs.get(spec.job_id)
         if known is not None and spec.version < known.version:
             text = "job %s: ignored version %d, which came after version %d"
