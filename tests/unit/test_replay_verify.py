@@ -273,6 +273,23 @@ def test_another_engine_version_is_counted_separately() -> None:
     assert tally.not_recomputable == {"STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
 
 
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_decision_of_an_older_version_may_have_a_spec_that_this_one_refuses(forged: bool) -> None:
+    """0.1.0 accepted a `command_ttl_seconds` of 2e9. That is no difference, but its ids must still follow."""
+
+    def older(fields: dict[str, Any]) -> None:
+        fields["keyframe"]["spec"]["scaling"]["command_ttl_seconds"] = 2e9
+        fields["engine_version"] = "4"
+        identity = decision_id(JOB, snapshot_id(JOB, fields["sequence"]), fields["spec_version"], "4")
+        fields["decision_id"] = identity[::-1] if forged else identity
+
+    tally = verify(altered(KEYFRAME_EVERY, older))
+    assert (tally.other_version, tally.differing > 0) == (int(not forged), forged)
+    if forged:
+        assert tally.first is not None
+        assert tally.first.path == "decision_id"
+
+
 def test_an_unknown_policy_is_not_recomputable() -> None:
     """A decision whose spec this engine rejects is not recomputable, which is no difference."""
 

@@ -72,8 +72,8 @@ class JobTally:
         return self.identical + self.differing + self.other_version + sum(self.not_recomputable.values())
 
 
-class _RecordedDecision(BaseModel):
-    """The needed fields of a recorded decision; the rest is only compared, as bytes."""
+class _RecordedIds(BaseModel):
+    """The fields of a recorded decision that its ids follow from."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True)
 
@@ -83,6 +83,11 @@ class _RecordedDecision(BaseModel):
     sequence: int
     engine_version: str
     spec_version: int
+
+
+class _RecordedDecision(_RecordedIds):
+    """The needed fields of a recorded decision; the rest is only compared, as bytes."""
+
     observed: Observed
     keyframe: Keyframe | None = None
 
@@ -114,7 +119,7 @@ class JobVerifier:
     def decision(self, value: bytes, place: str) -> None:
         """Take a decision record and verify it."""
         try:
-            recorded = _RecordedDecision.model_validate_json(value)
+            recorded = _read(value)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             path = ".".join(map(str, first["loc"])) or "(whole value)"
@@ -125,7 +130,7 @@ class JobVerifier:
         self._tally.repeated += int(self._decisions > 0)
         self._decisions += 1
         reason = None
-        if recorded.engine_version == ENGINE_VERSION:
+        if isinstance(recorded, _RecordedDecision) and recorded.engine_version == ENGINE_VERSION:
             reason = self._verify(recorded, value, place)
             if reason is None:
                 self._gap = None
@@ -248,7 +253,7 @@ class JobVerifier:
                 return snapshot
         return None
 
-    def _differs(self, recorded: _RecordedDecision | None, place: str, path: str, was: str, made: str) -> None:
+    def _differs(self, recorded: _RecordedIds | None, place: str, path: str, was: str, made: str) -> None:
         self._tally.differing += 1
         if self._tally.first is None:
             sequence, identity = (recorded.sequence, recorded.decision_id) if recorded else (self._sequence, "?")
@@ -256,7 +261,22 @@ class JobVerifier:
             self._tally.first = Difference(self._tally.job_id, sequence, identity, place, path, was, made, gap)
 
 
-def _identity(recorded: _RecordedDecision) -> tuple[str, str, str] | None:
+def _read(value: bytes) -> _RecordedIds:
+    """Return a recorded decision; only its ids if another engine made it and this version cannot read the rest.
+
+    An older version may have accepted a spec that this one refuses. Raises `ValidationError`.
+    """
+    try:
+        return _RecordedDecision.model_validate_json(value)
+    except ValidationError:
+        with suppress(ValidationError):
+            ids = _RecordedIds.model_validate_json(value)
+            if ids.engine_version != ENGINE_VERSION:
+                return ids
+        raise
+
+
+def _identity(recorded: _RecordedIds) -> tuple[str, str, str] | None:
     """Return (path, recorded, recomputed) of an id that does not follow from its inputs."""
     wanted = snapshot_id(recorded.job_id, recorded.sequence)
     if recorded.snapshot_id != wanted:
