@@ -376,6 +376,19 @@ def test_a_job_without_a_known_size_is_stopped(cluster: ClusterState) -> None:
     assert (after.command, after.sentence) == (None, "Stay stopped: the job is stopped, as its spec says.")
 
 
+def test_a_job_that_should_not_run_is_not_late() -> None:
+    """Its lag is no reason for another status: it is to be stopped, also if nobody knows its size."""
+    *before, last = (
+        shot.model_copy(update={"slots_granted": 0}) for shot in steady(31, rate=400, capacity=40, partitions=64)
+    )
+    state = JobState.new()
+    for shot in before:
+        state, decision = step(state, shot, job(), observed(shot))
+    assert (decision.current_parallelism, decision.status) == (0, Status.LATE)
+    _, decision = step(state, last, job(version=2, running=False), observed(last))
+    assert (decision.current_parallelism, decision.status) == (0, Status.PENDING_SCALE_DOWN)
+
+
 def test_a_stop_of_unknown_size_waits_for_redis() -> None:
     """Guards that hold every command hold this one as well."""
     off, shot = job(running=False), snapshot(0, slots=0)

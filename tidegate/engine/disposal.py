@@ -109,6 +109,8 @@ def kind_of(current: int, size: int) -> CommandKind:
 
 def _is_left_late(case: Case, proposal: Proposal[Any], plan: Plan) -> bool:
     """Whether the job is late, or down although it should run, and no command that is under way changes that."""
+    if not case.spec.running:
+        return False
     command = case.state.in_flight
     if command is not None and command.to_parallelism != case.current:
         return False
