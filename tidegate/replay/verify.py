@@ -138,8 +138,7 @@ class JobVerifier:
         # Even if it cannot be recomputed, its ids must follow from its other fields.
         if forged := _identity(recorded):
             self._differs(recorded, place, *forged)
-            return
-        if reason is None:
+        elif reason is None:
             self._tally.other_version += 1
         else:
             counts = self._tally.not_recomputable
