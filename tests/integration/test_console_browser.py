@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 from selenium import webdriver
@@ -151,3 +155,36 @@ def test_a_lost_connection_is_told(browser: webdriver.Chrome, topics: SimulatedT
         assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 10)
     lost = ("connection lost", "cannot update")
     assert wait_until(lambda: any(word in browser.find_element(By.ID, "connection").text for word in lost), 20)
+
+
+class _BadGateway(BaseHTTPRequestHandler):
+    """What a proxy answers while the console behind it is away."""
+
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Answer 502."""
+        self.seen.append(self.path)
+        self.send_error(502)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_page_goes_on_after_its_proxy_has_answered_for_the_console(
+    browser: webdriver.Chrome, topics: SimulatedTopics
+) -> None:
+    """An answer that is no stream ends a browser's own attempts; the page tries again as it says, and is live again."""
+    with served(topics, ConsoleSettings()) as address:
+        browser.get(address)
+        assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 10)
+        port = urlsplit(address).port or 0
+    with ThreadingHTTPServer(("127.0.0.1", port), _BadGateway) as gateway:
+        thread = threading.Thread(target=gateway.serve_forever, daemon=True)
+        thread.start()
+        assert wait_until(lambda: any(path.startswith("/events") for path in _BadGateway.seen), 20)
+        gateway.shutdown()
+        thread.join(timeout=10)
+    with served(topics, ConsoleSettings(), port):
+        assert wait_until(lambda: "live, " in browser.find_element(By.ID, "connection").text, 20)
+    complaints(browser)

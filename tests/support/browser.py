@@ -31,10 +31,10 @@ PHONE, WIDE = (390, 844), (1400, 900)
 
 
 @contextmanager
-def served(topics: SimulatedTopics, settings: ConsoleSettings) -> Iterator[str]:
-    """Serve a console over simulated topics on a free port; give its address."""
+def served(topics: SimulatedTopics, settings: ConsoleSettings, port: int = 0) -> Iterator[str]:
+    """Serve a console over simulated topics on a port, 0 for a free one; give its address."""
     server = ConsoleServer(build(settings, topics, Access(settings), "a key", SystemClock().now))
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+    with closing(socket.create_server(("127.0.0.1", port))) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         assert wait_until(lambda: server.started, 10)

@@ -3,6 +3,7 @@
 (() => {
   "use strict";
   const LEAST_MS = 1000;
+  const RETRY_MS = 5000;
   const body = document.body;
   if (!body.dataset.follows) return;
   const text = document.getElementById("connection-text");
@@ -41,14 +42,22 @@
     }
   };
 
-  const events = new EventSource("/events" + (body.dataset.job ? "?job=" + encodeURIComponent(body.dataset.job) : ""));
+  const source = "/events" + (body.dataset.job ? "?job=" + encodeURIComponent(body.dataset.job) : "");
   let first = true;
-  events.addEventListener("changed", () => {
-    if (first) say("live", false);
-    else schedule();
-    first = false;
-  });
-  events.addEventListener("error", () => say("connection lost, trying again", true));
-  events.addEventListener("open", () => schedule());
+  const connect = () => {
+    const events = new EventSource(source);
+    events.addEventListener("changed", () => {
+      if (first) say("live", false);
+      else schedule();
+      first = false;
+    });
+    events.addEventListener("open", schedule);
+    events.addEventListener("error", () => {
+      say("connection lost, trying again", true);
+      // A browser tries again by itself, but not after an answer such as the 502 of a proxy.
+      if (events.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+    });
+  };
+  connect();
   document.addEventListener("visibilitychange", schedule);
 })();
