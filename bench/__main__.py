@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import pkgutil
-import signal
 import sys
-import threading
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from types import ModuleType
 
 import bench
+from bench.apart import end_with_parent
 from bench.table import BenchRow, render
 
 
@@ -26,18 +24,6 @@ def benchmarks() -> dict[str, ModuleType]:
     names = sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if module.name != "__main__")
     modules = {name: importlib.import_module(f"bench.{name}") for name in names}
     return {name: module for name, module in modules.items() if hasattr(module, "main")}
-
-
-def end_with_parent() -> None:
-    """Interrupt this process when its parent is gone: a signal to that one alone would leave it at work, for hours."""
-    parent = parent_process()
-
-    def wait() -> None:
-        if parent is not None:
-            parent.join()
-            os.kill(os.getpid(), signal.SIGINT)  # what the benchmark has started, it ends
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def main() -> int:

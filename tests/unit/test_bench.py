@@ -95,6 +95,20 @@ def test_a_benchmark_of_nothing_is_refused_before_anything_starts(
                 run()
 
 
+def test_the_program_runs_a_benchmark_as_make_bench_does(tmp_path: Path) -> None:
+    """By `python -m bench`, in which a process of a benchmark's own finds nothing that the program itself defines."""
+    (tmp_path / "quick.py").write_text(
+        '"""A quick one."""\nfrom bench.table import BenchRow\n'
+        'def main():\n    return [BenchRow("pace", "5/s", "", 5.0, 1.0)]\n'
+    )
+    (tmp_path / "sitecustomize.py").write_text(f"import bench\nbench.__path__.append({str(tmp_path)!r})\n")
+    ours = {**inherited(), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "bench", "quick"]
+    ran = subprocess.run(command, cwd=tmp_path, env=ours, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "pace  5/s" in ran.stdout
+
+
 def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path) -> None:
     """SIGTERM or SIGKILL of the program alone, such as that of `timeout`, leaves nothing running."""
     script = (
