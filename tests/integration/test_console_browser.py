@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -16,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.support.browser import PHONE, WIDE, chromium, complaints, resize, served, violations
 from tests.support.fleets import SimulatedTopics, decision, simulated_topics
+from tests.support.http_server import QuietHandler, serving
 from tidegate.console.settings import ConsoleSettings
 from tidegate.events.job import Mode
 from tidegate.runtime.poll import wait_until
@@ -157,18 +156,15 @@ def test_a_lost_connection_is_told(browser: webdriver.Chrome, topics: SimulatedT
     assert wait_until(lambda: any(word in browser.find_element(By.ID, "connection").text for word in lost), 20)
 
 
-class _BadGateway(BaseHTTPRequestHandler):
+class _BadGateway(QuietHandler):
     """What a proxy answers while the console behind it is away."""
 
     seen: ClassVar[list[str]] = []
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
         """Answer 502."""
         self.seen.append(self.path)
         self.send_error(502)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def test_a_page_goes_on_after_its_proxy_has_answered_for_the_console(
@@ -179,12 +175,8 @@ def test_a_page_goes_on_after_its_proxy_has_answered_for_the_console(
         browser.get(address)
         assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 10)
         port = urlsplit(address).port or 0
-    with ThreadingHTTPServer(("127.0.0.1", port), _BadGateway) as gateway:
-        thread = threading.Thread(target=gateway.serve_forever, daemon=True)
-        thread.start()
+    with serving(_BadGateway, port=port):
         assert wait_until(lambda: any(path.startswith("/events") for path in _BadGateway.seen), 20)
-        gateway.shutdown()
-        thread.join(timeout=10)
     with served(topics, ConsoleSettings(), port):
         assert wait_until(lambda: "live, " in browser.find_element(By.ID, "connection").text, 20)
     complaints(browser)

@@ -48,10 +48,10 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(
-    handler: type[QuietHandler], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    handler: type[QuietHandler], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, port: int = 0
 ) -> Iterator[_Server]:
-    """Serve on a free port until the end."""
-    with _Server((host, 0), handler) as server:
+    """Serve on a port, 0 for a free one, until the end."""
+    with _Server((host, port), handler) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
