@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from tidegate.engine.case import Case, Policy, Proposal
 from tidegate.engine.costs import FELL_BACK
-from tidegate.engine.disposal import Outcome, dispose, kind_of
+from tidegate.engine.disposal import Outcome, dispose
 from tidegate.engine.emission import planned_emission
 from tidegate.engine.evidence import gather
 from tidegate.engine.history import FAILED, STOPPED, note_gain, note_order, note_proposal, note_restart, resumed
@@ -184,9 +184,9 @@ def _conclude(
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
     identity = decision_id(spec.job_id, snapshot.snapshot_id, spec.version, ENGINE_VERSION)
-    kind = kind_of(case.current, outcome.final) if outcome.changes else None
+    kind = outcome.kind
     way = way_to(case, outcome.final) if kind is CommandKind.RESCALE else None
-    explanation = _explanation(case, proposal, outcome, kind, way)
+    explanation = _explanation(case, proposal, outcome, way)
     command = None
     if kind is not None and not outcome.withheld:
         command = ScalingCommand(
@@ -301,11 +301,9 @@ def _first_batch_seconds(case: Case, proposal: Proposal[Any], size: int) -> floa
     return min(LONGEST_SECONDS, max(0, evidence.lag_records) / capacity * case.current / size)
 
 
-def _explanation(
-    case: Case, proposal: Proposal[Any], outcome: Outcome, kind: CommandKind | None, way: Way | None
-) -> str:
+def _explanation(case: Case, proposal: Proposal[Any], outcome: Outcome, way: Way | None) -> str:
     """Return the whole decision in one plain sentence."""
-    current, final = case.current, outcome.final
+    current, final, kind = case.current, outcome.final, outcome.kind
     if kind is None:
         is_stopped = case.snapshot.state in DEAD and proposal.code != "JOB_RESTARTING"
         head = f"Stay at {_slots(current)}" if current else "Stay stopped" if is_stopped else "Wait"

@@ -27,8 +27,8 @@ class Outcome(NamedTuple):
     final: int
     reasons: tuple[TrailEntry, ...]
     status: Status
-    changes: bool
-    """Whether the job is to be changed: to another size, or at the same one."""
+    kind: CommandKind | None
+    """How the job is to be changed, which may be at the same size; None if it is not."""
     withheld: bool
     """Whether the change is only shown, not ordered."""
     waits: bool
@@ -61,7 +61,7 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
     for guard in plan.guards:
         if size == current and not insists:
             break
-        kind = kind_of(current, size)
+        kind = _kind(current, size)
         if kind is CommandKind.STOP and by != "supervisor" and status not in HALTING:
             kind = CommandKind.RESCALE  # to zero is a change of size like any other
         if kind not in guard.covers or (requested and not guard.binds_manual):
@@ -78,12 +78,12 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
     if (leaving := BOUNDS.leave(size, case)) is not None:
         follow(BOUNDS, leaving)
         insists = False
-    changes = insists or size != current
     if status is None:
         status = _status(case, proposal, size - current or (direction if waits or insists else 0))
         if status is not Status.PENDING_SCALE_UP and size == current and _is_left_late(case, proposal, plan):
             status = Status.LATE
-    return Outcome(size, tuple(reasons), status, changes, withheld, waits)
+    change = _kind(current, size) if insists or size != current else None
+    return Outcome(size, tuple(reasons), status, change, withheld, waits)
 
 
 def _insists(case: Case, proposal: Proposal[Any]) -> bool:
@@ -100,7 +100,7 @@ def _beyond(needed: int, verdict: Verdict, size: int, current: int) -> Verdict |
     return None if least == size else verdict._replace(size=least)
 
 
-def kind_of(current: int, size: int) -> CommandKind:
+def _kind(current: int, size: int) -> CommandKind:
     """Return the kind of command that leads from one size, 0 if it has none or an unknown one, to another."""
     if size == 0:
         return CommandKind.STOP
