@@ -112,7 +112,7 @@ that the guards before it have left. As soon as that is the current size, nothin
 - *manual*: it also applies to a size that an operator set with `tidegate scale`.
 - *forces*: it can also ask for a change that the policy did not propose.
 
-By default `excluded_periods`, `scale_down_grace`, `scale_down_window`, `steps` and `quota` change nothing.
+By default `schedule`, `excluded_periods`, `scale_down_grace`, `scale_down_window`, `steps` and `quota` change nothing.
 """
 
 REASONS = """\

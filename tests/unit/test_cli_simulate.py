@@ -100,6 +100,7 @@ def test_simulate_takes_a_trace_and_recorded_snapshots(tmp_path: Path) -> None:
         (["--load", "step", "--speed", "2"], "--speed, --from: only for a CSV"),
         (["--load", "step", "--from", "1"], "--speed, --from: only for a CSV"),
         (["--load", "step", "--snapshots", os.devnull], "holds no snapshot of 'rates'"),
+        (["--load", "step", "--start", "1969-12-31"], "--start: must be from 1970 to 2199, found 1969-12-31"),
     ],
 )
 def test_simulate_refuses_what_it_cannot_do(tmp_path: Path, options: list[str], told: str) -> None:
@@ -157,3 +158,14 @@ def test_what_a_recording_tells_is_refused_next_to_it(tmp_path: Path, option: st
     told = problem_of(refused.exception)
     assert told is not None
     assert str(told) == f"{option}: seen.ndjson tells that"
+
+
+@pytest.mark.parametrize(("start", "scheduled"), [("2026-11-27T06:00", True), ("2026-11-26", False)])
+def test_simulate_starts_at_the_time_that_it_is_told(tmp_path: Path, start: str, scheduled: bool) -> None:
+    """`--start` is the time that a schedule sees, in UTC: here that of a Friday morning."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(SPEC + "  guards: {schedule: {at_least: '6:05:00-7:00:00 && * * * ? * FRI | 7'}}\n")
+    options = ["--spec", str(spec), "--load", "step", "--hours", "0.2", "--peak", "100", "--start", start]
+    result = CliRunner().invoke(simulate_app, options)
+    assert result.exit_code == 0, result.output
+    assert ("at least 7 slots" in " ".join(result.output.split())) is scheduled

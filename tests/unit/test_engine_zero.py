@@ -510,3 +510,29 @@ def test_the_memory_is_small() -> None:
         sizes=tuple((size, 12_345.0) for size in range(6)), starts=(30.1, 30.2, 30.3),
     )  # fmt: skip
     assert len(str(to_wire(JobState(zero=full))["zero"])) < 600
+
+
+@pytest.mark.parametrize("policy", ["hpa", "keda", "numaflow", "tide"])
+def test_a_sleeping_job_is_started_when_a_period_begins(policy: str) -> None:
+    """It starts with the scheduled slots although no record waits, and is not stopped while the period lasts."""
+    stage = asleep()
+    assert stage.tick().command is None
+    begins = QUICK | {"schedule": {"at_least": "12:00:00-13:00:00 | 6"}}
+    stage.spec = sleeper(policy=policy, policy_options={}, guards=begins)
+    decision = stage.tick()
+    assert decision.command is not None, decision.sentence
+    assert (decision.command.kind, decision.final_parallelism) == (CommandKind.START, 6)
+    stage.carry_out(decision.command)
+    for _ in range(40):
+        decision = stage.tick()
+        assert decision.final_parallelism == 6, decision.sentence
+    stage.spec = sleeper(guards=QUICK)
+    assert stage.until(CommandKind.STOP).to_parallelism == 0
+
+
+def test_while_a_sleeping_job_starts_the_schedule_orders_nothing_more() -> None:
+    """The start is under way; a second one would only be refused."""
+    stage = asleep()
+    stage.spec = sleeper(guards=QUICK | {"schedule": {"at_least": "12:00:00-13:00:00 | 6"}})
+    assert stage.until(CommandKind.START).to_parallelism == 6
+    assert codes(stage.tick()) == ["JOB_RESTARTING"]

@@ -216,6 +216,13 @@ ROWS = [
         "some measurements are missing (job_state), and nothing changes without them",
     ),
     Row(
+        "schedule",
+        lambda: shrinking(job(guards=guards(schedule={"at_least": "12:01:00-13:00:00 && * * * ? * 1 | 6"}))),
+        at_least(6),
+        "SCHEDULED",
+        "the schedule asks for at least 6 slots in the period 12:01:00-13:00:00 && * * * ? * 1 (UTC)",
+    ),
+    Row(
         "state_limits",
         lambda: decide(
             job(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from tidegate.cli.offline import read_events
 from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
+from tidegate.engine.cron import FIRST_YEAR, LAST_YEAR
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
@@ -63,6 +66,16 @@ def simulate_command(
     ] = None,
     speed: Annotated[float, typer.Option("--speed", min=0.001, help="Play the trace this many times faster.")] = 1.0,
     since: Annotated[float, typer.Option("--from", min=0.0, help="Start at this hour of the trace.")] = 0.0,
+    start: Annotated[
+        datetime,
+        typer.Option(
+            "--start",
+            metavar="TIME",
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%d"],
+            help="The simulated time at the start, in UTC, such as 2026-11-27T06:00; the guards schedule and"
+            " excluded_periods look at it.",
+        ),
+    ] = "2026-01-01",  # type: ignore[assignment]  # typer reads it
 ) -> None:
     """Simulate a job under a load, scaled by its spec.
 
@@ -84,7 +97,10 @@ def simulate_command(
     model, shares = _model(job, snapshots, plain, even(partitions))
     able = capacity(model, shares, job.scaling.max_parallelism, batch_bound(job))
     arrivals = _load(load, able, Playback(speed=speed, since_hours=since, hours=hours, peak=peak))
-    scenarios = [one_job(model, each, arrivals, shares=shares, seed=seed) for each in jobs]
+    if not FIRST_YEAR <= start.year <= LAST_YEAR:
+        raise Problem(f"--start: must be from {FIRST_YEAR} to {LAST_YEAR}, found {start:%Y-%m-%d}")
+    epoch = int(start.replace(tzinfo=UTC).timestamp())
+    scenarios = [replace(one_job(model, each, arrivals, shares=shares, seed=seed), epoch=epoch) for each in jobs]
     recordings = [_recording(scenario) for scenario in scenarios]
     try:
         scores = [score(model, job, shares, each) for job, each in zip(jobs, recordings, strict=True)]

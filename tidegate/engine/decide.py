@@ -45,7 +45,7 @@ from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import LONGEST_SECONDS
 
-ENGINE_VERSION = "31"
+ENGINE_VERSION = "32"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100
@@ -97,7 +97,8 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
             history = note_proposal(state.history, proposal.size, current, case.measured_at)
             if history is not state.history:
                 case = case._replace(state=state._replace(history=history))
-    return _conclude(before, case, policy, proposal, dispose(case, by, proposal, plan))
+    outcome = dispose(case, by, proposal, plan, supervised=supervised is not None)
+    return _conclude(before, case, policy, proposal, outcome)
 
 
 def _adopt_spec(state: JobState, plan: Plan) -> JobState:

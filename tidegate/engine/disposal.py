@@ -35,8 +35,11 @@ class Outcome(NamedTuple):
     """Whether the proposed change was only put off."""
 
 
-def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome:
-    """Let the forcing guards ask for more, then ask all in order; each sees the size as the ones before left it."""
+def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan, *, supervised: bool) -> Outcome:
+    """Let the forcing guards ask for more, then ask all in order; each sees the size as the ones before left it.
+
+    What the supervisor proposes is not for forcing guards to change.
+    """
     current, size = case.current, proposal.size
     table = plan.reasons
     reasons = [explained(table, by, proposal.code, current, size, proposal.numbers)]
@@ -51,7 +54,7 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan) -> Outcome
     if (entering := BOUNDS.enter(size, case)) is not None:
         follow(BOUNDS, entering)
     asked = size
-    for forcing in plan.forcing if by == plan.policy.name else ():
+    for forcing in () if supervised else plan.forcing:
         if (forced := forcing.force(size, case)) is not None:
             follow(forcing, forced)
     needed = size if size > max(asked, current) else BOUNDS.needed(size, case)

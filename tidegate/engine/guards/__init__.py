@@ -11,7 +11,7 @@ from tidegate.engine.guards.limits import Bounds, ExecutorCores, SourcePartition
 from tidegate.engine.guards.metrics import Complete, Fresh
 from tidegate.engine.guards.mode import AdviseOnly, Interactive, Paused
 from tidegate.engine.guards.parallel import SingleTask, Skew, StatePartitions
-from tidegate.engine.guards.periods import ExcludedPeriods
+from tidegate.engine.guards.periods import ExcludedPeriods, Schedule
 from tidegate.engine.guards.progress import Downstream, Ineffective, StuckConsumer
 from tidegate.engine.guards.resources import PoolSlots, RedisAnswers, ReservationHeld
 from tidegate.engine.guards.shrinking import ScaleDownGrace, ScaleDownWindow
@@ -24,6 +24,7 @@ from tidegate.engine.guards.worth import Quota, RestartBudget, RestartWorth
 GUARDS: tuple[type[Guard], ...] = (
     Fresh,
     Complete,
+    Schedule,
     StateLimits,
     Silence,
     Paused,

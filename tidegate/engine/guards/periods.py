@@ -1,4 +1,4 @@
-"""Excluded periods: times of the day or week in which nothing changes.
+"""Times of the day or week in which a job keeps more slots ready, or in which nothing changes.
 
 Times are UTC: Flink takes the server's time zone, which two servers may not share.
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case
 from tidegate.engine.cron import Cron
 from tidegate.engine.cron import parse as parse_cron
-from tidegate.engine.guard import Guard, Verdict
+from tidegate.engine.guard import STARTS_AND_RESCALES, ForcingGuard, Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
 
@@ -70,13 +70,77 @@ def _second(text: str, whole: str) -> int:
     return hour * 3600 + minute * 60 + second
 
 
+class Planned(NamedTuple):
+    """One item of a schedule: a period, and the slots that the job has at least in it."""
+
+    period: Period
+    slots: int
+
+
+@lru_cache(maxsize=1024)
+def parse_schedule(text: str) -> tuple[Planned, ...]:
+    """Return the items of a schedule, or raise `ValueError`."""
+    return tuple(_planned(item.strip()) for item in text.split(";") if item.strip())
+
+
+def _planned(item: str) -> Planned:
+    period, _, slots = (part.strip() for part in item.rpartition("|"))
+    if not period or not (slots.isascii() and slots.isdigit() and 0 < len(slots) < 8 and int(slots)):
+        raise ValueError(f"an item must be a period, '|' and a number of slots from 1 on, found {item!r}")
+    return Planned(_period(period), int(slots))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule(ForcingGuard):
+    """Gives a job at least so many slots at set times, such as before a daily peak, and keeps them until it is over.
+
+    A list separated by `;`. Each item is a period as in `excluded_periods`, then `|` and the slots. Of several periods
+    that hold, the one with the most slots counts. Times are UTC.
+
+        7:50:00-10:00:00 && * * * ? * MON-FRI | 12      at least 12 slots on weekdays from 7:50 to 10:00
+        6:00:00-20:00:00 && * * * 27 11 ? 2026 | 16     at least 16 on one day, the 27th of November
+
+    Let a period begin as long before the load as a change takes; decisions call that the delay.
+
+    The job may still get more slots than that. Outside the periods nothing is changed: the policy decides when the job
+    shrinks again. A job with `min_parallelism: 0` is started when a period begins, and not stopped in it. The other
+    guards apply, but none of them asks whether the growth is worth its cost.
+    """
+
+    name: ClassVar = "schedule"
+    covers: ClassVar = STARTS_AND_RESCALES
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "SCHEDULED": Reason("the schedule asks for at least {least} slots in the period {period} (UTC)"),
+    }
+
+    at_least: str = option("", "the periods with their slots; none when empty")
+
+    def __post_init__(self) -> None:
+        """Refuse a schedule that cannot be read."""
+        try:
+            parse_schedule(self.at_least)
+        except ValueError as error:
+            raise ValueError(f"at_least: {error}") from None
+
+    def force(self, size: int, case: Case) -> Verdict | None:
+        """Ask for the slots of the present period."""
+        return self.dispose(size, case)
+
+    def dispose(self, size: int, case: Case) -> Verdict | None:
+        """Raise the size to the slots of the present period."""
+        holding = [each for each in parse_schedule(self.at_least) if each.period.holds(case.observed.at)]
+        if not holding or size >= (most := max(holding, key=lambda each: each.slots)).slots:
+            return None
+        return Verdict(most.slots, "SCHEDULED", {"least": most.slots, "period": most.period.text})
+
+
 @dataclass(frozen=True, slots=True)
 class ExcludedPeriods(Guard):
     """Stops every change of size within an excluded period.
 
     A list separated by `;`. Each item is a daily range `H:MM:SS-H:MM:SS`, not across midnight, or a Quartz cron
-    expression (from seconds to day of week, 1 for Sunday), or both joined by `&&`. Times are UTC. Monday to Friday
-    from 8 to 18: `8:00:00-18:00:00 && * * * ? * 2-6`.
+    expression (from seconds to day of week), or both joined by `&&`. Times are UTC. Monday to Friday
+    from 8 to 18: `8:00:00-18:00:00 && * * * ? * MON-FRI`.
     """
 
     name: ClassVar = "excluded_periods"
