@@ -14,6 +14,9 @@ from tidegate.events.invalid import text_of
 from tidegate.events.job import JobSpec
 from tidegate.installed import engine
 
+DEEPEST = 50
+"""Levels of a spec, with all that a part of a pod needs. A reader takes 200, and a decision that carries a spec has
+more than the spec."""
 LEAST_POD_MB = 466
 """Spark refuses a heap of less than 450 MiB. In a container of less than two CPUs or 1792 MiB, Java takes its serial
 collector, and does not count the 1/30 of the heap that this one keeps free."""
@@ -51,7 +54,12 @@ class SpecProblem:
 def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProblem]]:
     """Return the spec, or None if it is none, and everything that is wrong with it, policies and guards included."""
     try:
-        spec = JobSpec.model_validate_json(json.dumps(fields))
+        text = json.dumps(fields)
+        if _is_deeper(fields, DEEPEST):
+            raise RecursionError  # noqa: TRY301 - as for one that is too deep for Python
+        spec = JobSpec.model_validate_json(text)
+    except RecursionError:
+        return None, [SpecProblem((), f"(the whole spec): nested deeper than {DEEPEST} levels")]
     except ValidationError as error:
         return None, [
             SpecProblem(loc, in_field(kind, loc, text, value)) for kind, loc, text, value in field_errors(error, fields)
@@ -82,6 +90,15 @@ def field_errors(
             text = f"{found[loc][2]}; or: {text}" if loc in found else text
         found[loc] = kind, loc, text, each["input"]
     return list(found.values())
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Return whether a value, in which nothing contains itself, has more levels."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    return levels == 0 or any(
+        _is_deeper(inner, levels - 1) for inner in (value.values() if isinstance(value, dict) else value)
+    )
 
 
 def _has(fields: object, loc: tuple[int | str, ...]) -> bool:

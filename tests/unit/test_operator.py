@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -21,6 +22,7 @@ from tidegate.events.decision import Decision, Status, TrailEntry
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState
+from tidegate.launcher.kubernetes.access import ApiAccess
 from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused
 from tidegate.operate import with_mode
 from tidegate.runtime.health import Health
@@ -187,6 +189,27 @@ def test_a_request_that_the_engine_refuses_stays_open_and_is_named(world: World)
     assert made.manual is not None
     assert made.manual.parallelism == 5
     assert world.condition("Accepted")[:2] == ("True", "Valid")
+
+
+@pytest.mark.parametrize("levels", [60, 190, 1000, 20_000])
+def test_an_object_that_is_nested_too_deep_is_named_and_disturbs_nobody(levels: int) -> None:
+    """Kubernetes takes 10,000 levels, far more than Python: reading the list of all objects ended the operator."""
+    world = World()
+
+    class Nested(Api):
+        def _request(self, *_: Any) -> bytes:
+            listed = json.dumps({"items": world.cluster.all()}).replace('"here"', '{"a": [' * levels + "]}" * levels)
+            return listed.encode()
+
+    pods = FIELDS["application"]["kubernetes"] | {"driver_template": {"it": "here"}}
+    world.cluster.apply("rates", FIELDS | {"application": FIELDS["application"] | {"kubernetes": pods}})
+    world.cluster.apply("other", FIELDS | {"application": FIELDS["application"] | {"args": ['"[{\\', "]"]}})
+    listed = KubernetesStreamingJobs(Nested(ApiAccess("http://k", "the test")), "jobs").all()
+    world.cluster.all = lambda: listed  # type: ignore[method-assign]
+    world.turn()
+    assert [(spec.job_id, spec.application.args) for spec in world.jobs.published] == [("other", ('"[{\\', "]"))]
+    assert world.condition("Accepted")[:2] == ("False", "Invalid")
+    assert "(the whole spec): nested deeper than 50 levels" in world.condition("Accepted")[2]
 
 
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:

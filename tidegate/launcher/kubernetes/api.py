@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import ssl
 import threading
 import time
@@ -28,6 +29,9 @@ _MAY_NOT = '" cannot '
 _OUTRUN = "Conflict"
 """Why a new object may be refused with a 409 although none has its name: others have used the same quota meanwhile."""
 _OUTRUN_TRIES, _OUTRUN_SECONDS = 10, 0.2
+_DEEPEST = 100
+"""Levels that are kept of an answer with more of them than Python can read; Kubernetes takes 10,000 in one object."""
+_NESTING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]')
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 
@@ -140,7 +144,7 @@ class Api:
     ) -> dict[str, Any]:
         answer = self._request(method, path, query or {}, None if body is None else json.dumps(body).encode(), kind)
         try:
-            found = json.loads(answer)
+            found = _parsed(answer)
         except ValueError:
             raise ApiUnreachable(f"{method} {self.access.server}{path}: not JSON: {answer[:80]!r}") from None
         if not isinstance(found, dict):
@@ -212,3 +216,21 @@ class Api:
         if self._tls is None:
             self._tls = self.access.tls()
         return http.client.HTTPSConnection(host, address.port or 443, timeout=self._timeout, context=self._tls)
+
+
+def _parsed(answer: bytes) -> Any:
+    """Return an answer, with null for what is nested too deep: one object of a list must not hide the others."""
+    try:
+        return json.loads(answer)
+    except RecursionError:
+        kept, end, depth = bytearray(), 0, 0
+        for mark in _NESTING.finditer(answer):
+            if mark[0] in b"[{":
+                depth += 1
+                if depth == _DEEPEST + 1:
+                    kept += answer[end : mark.start()] + b"null"
+            elif mark[0] in b"]}":
+                if depth == _DEEPEST + 1:
+                    end = mark.end()
+                depth -= 1
+        return json.loads(kept + answer[end:])
