@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,8 @@ class Operator:
     stopping: threading.Event = field(default_factory=threading.Event)
     _published: dict[str, tuple[JobSpec, float]] = field(default_factory=dict)
     _silent: bool = False
+    _failed: set[str] = field(default_factory=set)
+    """Objects with an error that nobody expects, which the log has."""
 
     def run(self) -> int:
         """Go round until `stop`; return the exit code. Raises `TopicsLost`."""
@@ -73,23 +75,31 @@ class Operator:
         if self.jobs.state != "live":
             raise TopicsLost(f"cannot read the topics: {self.jobs.state}")
         try:
-            objects = [streaming_job(item) for item in self.cluster.all()]
+            items = self.cluster.all()
         except ApiError as error:
             self._note_silence(error)
             return
         self._note_silence(None)
-        for sj in objects:
-            with about(job_id=sj.name):
-                self._look_after(sj)
+        for item in items:
+            name = item["metadata"]["name"]
+            with about(job_id=name):
+                self._look_after(name, item)
             self.health.beat()
 
-    def _look_after(self, sj: StreamingJob) -> None:
+    def _look_after(self, name: str, item: Mapping[str, Any]) -> None:
         try:
+            sj = streaming_job(item)
             self._do(sj, self._plan(sj))
         except ObjectMoved:
-            log.debug("%s has changed meanwhile", sj.name)
+            log.debug("%s has changed meanwhile", name)
         except (ApiError, NotDelivered) as error:
-            log.warning("%s: %s; trying again", sj.name, error)
+            log.warning("%s: %s; trying again", name, error)
+        except Exception:
+            if name not in self._failed:
+                log.exception("%s: an error that Tidegate does not expect; trying again", name)
+            self._failed.add(name)
+        else:
+            self._failed.discard(name)
 
     def _plan(self, sj: StreamingJob) -> ObjectPlan:
         with self.jobs.reading() as fleet:

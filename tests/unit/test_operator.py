@@ -212,6 +212,22 @@ def test_an_object_that_is_nested_too_deep_is_named_and_disturbs_nobody(levels: 
     assert "(the whole spec): nested deeper than 50 levels" in world.condition("Accepted")[2]
 
 
+@pytest.mark.expects_errors("an error that nobody expects, once")
+def test_an_object_that_meets_an_unexpected_error_disturbs_nobody(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has its place, once however often it is met; the neighbors go on."""
+    world.cluster.apply("other", FIELDS)
+    world.cluster.objects["rates"]["status"]["conditions"][0].pop("type")
+    world.turn()
+    world.turn()
+    assert [spec.job_id for spec in world.jobs.published] == ["rates", "other"]
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [(record.message, record.exc_info is not None) for record in errors] == [
+        ("rates: an error that Tidegate does not expect; trying again", True)
+    ]
+
+
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
     elsewhere = "k8s://https://elsewhere:6443"
@@ -551,7 +567,7 @@ def test_deleting_an_object_removes_its_job(world: World) -> None:
 def test_a_job_is_removed_with_its_object_although_the_operator_was_killed_after_it_had_published_it() -> None:
     """While no operator runs, somebody deletes the object; nothing else would ever remove the job."""
 
-    class KilledError(Exception):
+    class KilledError(BaseException):
         """The process ends here."""
 
     world = World()
