@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -28,9 +29,10 @@ from tests.support.fleets import decision
 from tests.support.history import write_history
 from tests.support.programs import ROOT, captured
 from tests.support.sample_events import sample_events
+from tidegate import operate
 from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
-from tidegate.cli import app, doctor, specs, why
+from tidegate.cli import app, connect, doctor, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
@@ -645,3 +647,14 @@ def test_jobs_are_found_by_name_and_status(
     else:
         assert [name for name in specs if name in ran.stdout.split()] == shown
         assert shown or "none of 4 jobs fits" in ran.stdout
+
+
+def test_a_job_whose_spec_cannot_be_read_can_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not one of the jobs, but on the topic: a damaged spec has to go before another one is published."""
+    removed: list[str] = []
+    monkeypatch.setattr(specs, "loaded_specs", lambda _: SimpleNamespace(unusable={"rates": "not JSON"}))
+    monkeypatch.setattr(connect, "current_specs", lambda _: {})
+    monkeypatch.setattr(operate, "remove", lambda _, job_id: removed.append(job_id))
+    assert CliRunner().invoke(app, ["remove", "rates", "--yes", "-b", "kafka:9092"]).exit_code == 0
+    assert CliRunner().invoke(app, ["remove", "other", "--yes", "-b", "kafka:9092"]).exit_code == 2
+    assert removed == ["rates"]

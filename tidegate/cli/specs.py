@@ -19,7 +19,7 @@ from tidegate.cli.priors import published_prior
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs, refuse_twice
 from tidegate.cli.wait import follow_manual
-from tidegate.client import current_specs
+from tidegate.client import current_specs, loaded_specs
 from tidegate.events.invalid import in_words, text_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import (
@@ -185,7 +185,8 @@ def remove(
     Example:  tidegate remove rates --yes
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    spec_of(settings, job)
+    if job not in loaded_specs(settings).unusable:
+        spec_of(settings, job)
     if not yes:
         if not is_terminal(sys.stdin):
             raise Problem("cannot ask for confirmation without a terminal", "add --yes to remove the job")
