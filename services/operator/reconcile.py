@@ -45,17 +45,28 @@ class ObjectPlan:
 
 
 def plan(
-    sj: StreamingJob, job: FleetJob | None, present: JobSpec | None, now: datetime, allowed: Collection[str] = ()
+    sj: StreamingJob,
+    job: FleetJob | None,
+    present: JobSpec | None,
+    now: datetime,
+    allowed: Collection[str] = (),
+    *,
+    unreadable: str | None = None,
 ) -> ObjectPlan:
     """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`.
 
-    `allowed` are the clusters and file systems that an object may name.
+    `allowed` are the clusters and file systems that an object may name. `unreadable` is what is wrong with the newest
+    spec on the topic, if this version of Tidegate cannot read it: nobody knows its version, so none is published.
     """
     namesake = _elsewhere(sj, present)
     if namesake is not None:
-        job = present = None
+        job = present = unreadable = None
     if sj.deleting:
-        return ObjectPlan(remove=sj.held and sj.taken_over and present is not None, release=sj.held)
+        is_there = present is not None or unreadable is not None
+        return ObjectPlan(remove=sj.held and sj.taken_over and is_there, release=sj.held)
+    if unreadable is not None:
+        conditions = [*_not_readable(sj, unreadable), healthy(job, now)]
+        return ObjectPlan(hold=not sj.held, status=status_of(sj, job, conditions, now))
     wanted, problems = _read(sj, allowed)
     if namesake is not None:
         wanted, problems = None, [SpecProblem((), namesake)]
@@ -102,6 +113,19 @@ def _elsewhere(sj: StreamingJob, present: JobSpec | None) -> str | None:
         f"there is a job {sj.name} in namespace {pods.namespace}: give the object another name, or remove that job"
         f" with `tidegate remove {sj.name}`"
     )
+
+
+def _not_readable(sj: StreamingJob, what: str) -> list[Condition]:
+    """Return what an object says whose job has a spec that cannot be read, such as one of a newer Tidegate."""
+    reason, text = "UnreadableSpec", "This version of Tidegate cannot read the job's newest spec on the topic."
+    advice = (
+        "Nothing is published over it: upgrade the operator, if a newer Tidegate wrote it. If it is damaged, run"
+        f" `tidegate remove {sj.name}`: then the spec of this object is published."
+    )
+    return [
+        Condition("Accepted", status=False, reason=reason, message=f"{text[:-1]}: {what}. {advice}"),
+        Condition("InSync", status=None, reason=reason, message=text),
+    ]
 
 
 def _read(sj: StreamingJob, allowed: Collection[str]) -> tuple[JobSpec | None, list[SpecProblem]]:

@@ -430,6 +430,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     class Specs:
         def __init__(self, _: object) -> None:
             self.load = self.close = lambda: None
+            self.unusable = {"broken": "not JSON"}
 
         def poll(self) -> list[str]:
             return []
@@ -479,6 +480,16 @@ def test_a_job_with_a_long_interval_keeps_its_decision_over_a_restart(
                 return known is not None and known.decision is not None and not known.is_silent(datetime.now(UTC))
 
         assert wait_until(lambda: one.state == "live" and found(), 10, 0.01)
+
+
+def test_a_feed_says_which_specs_cannot_be_read(decided: list[JobSpec]) -> None:
+    """Their jobs are not missing: whoever took them for new ones would publish over them."""
+    with closing(Feed(ClientSettings(), timedelta(minutes=15))) as one:
+        one.start()
+        assert wait_until(lambda: one.state == "live", 10, 0.01)
+        with one.reading() as fleet:
+            assert len(fleet) == len(decided)
+            assert fleet.unusable == {"broken": "not JSON"}
 
 
 def test_a_broker_that_is_away_while_old_decisions_are_read_does_not_end_the_feed(

@@ -228,6 +228,46 @@ def test_an_object_that_meets_an_unexpected_error_disturbs_nobody(
     ]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_spec_that_cannot_be_read_is_not_overwritten(world: World, known: bool) -> None:
+    """A newer Tidegate may have written it: Accepted says so, neither change nor size is published, nor a version 1.
+
+    The operator may know the version before, or have started since.
+    """
+    present = world.jobs.published.pop()
+    world.jobs.fleet.unusable = {"rates": "scaling.mode: Input should be 'active', 'advise' or 'paused', found 'nap'"}
+    if not known:
+        world.jobs.fleet.remove("rates")
+    world.time.at += timedelta(minutes=1)
+    world.cluster.apply("rates", {"interval_seconds": 5, "slots": 3})
+    world.cluster.apply("other", FIELDS)
+    world.turn()
+    assert [spec.job_id for spec in world.jobs.published] == ["other"]
+    status, reason, message = world.condition("Accepted")
+    assert (status, reason) == ("False", "UnreadableSpec")
+    assert "found 'nap'. Nothing is published over it: upgrade the operator, if a newer Tidegate wrote" in message
+    assert "run `tidegate remove rates`: then the spec of this object is published" in message
+    world.jobs.fleet.unusable = {}
+    world.jobs.fleet.take_spec(present.model_copy(update={"version": 7}))
+    world.turn()
+    made = world.jobs.published[-1]
+    assert (made.job_id, made.version, made.interval_seconds) == ("rates", 8, 5)
+    assert made.manual is not None
+    assert made.manual.parallelism == 3
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+
+
+def test_a_job_whose_spec_cannot_be_read_is_removed_with_its_object(world: World) -> None:
+    """Deleting the object asks for that, also of an operator that has not read another version."""
+    world.jobs.fleet.remove("rates")
+    world.jobs.fleet.unusable = {"rates": "not JSON"}
+    world.operator = world.restarted()
+    world.cluster.delete("rates")
+    world.turn()
+    assert world.jobs.removed == ["rates"]
+    assert world.cluster.objects == {}
+
+
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
     elsewhere = "k8s://https://elsewhere:6443"

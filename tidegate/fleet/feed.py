@@ -140,6 +140,7 @@ class Feed:
             specs = stack.enter_context(closing(JobsView(self._settings)))
             specs.load()
             with self._lock:
+                self._fleet.unusable = specs.unusable
                 for spec in specs:
                     self._fleet.take_spec(spec)
                 longest = max((job.silent_after for job in self._fleet), default=RECENT)
@@ -178,9 +179,9 @@ class Feed:
                     yield
 
     def _take_specs(self, specs: JobsView) -> None:
-        for job_id in specs.poll():
-            spec = specs.get(job_id)
-            with self._lock:
+        with self._lock:  # a spec that can be read again must not be missing for a moment
+            for job_id in specs.poll():
+                spec = specs.get(job_id)
                 if spec is None:
                     self._fleet.remove(job_id)
                 else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -235,6 +235,8 @@ class Fleet:
     def __init__(self) -> None:
         self._jobs: dict[str, FleetJob] = {}
         self.pools: dict[str, FleetPool] = {}
+        self.unusable: Mapping[str, str] = {}
+        """Jobs whose newest spec cannot be read, with what is wrong with it. The version before may still apply."""
         self.revision = 0
 
     def __iter__(self) -> Iterator[FleetJob]:
