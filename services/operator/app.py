@@ -105,8 +105,15 @@ class Operator:
         with self.jobs.reading() as fleet:
             job = fleet.get(sj.name)
             present = self._in_force(sj.name, job.spec if job is not None else None)
-            unreadable = fleet.unusable.get(sj.name)
-            return plan(sj, job, present, self.clock.now(), self.allowed, unreadable=unreadable)
+            return plan(
+                sj,
+                job,
+                present,
+                self.clock.now(),
+                self.allowed,
+                unreadable=fleet.unusable.get(sj.name),
+                unknown=fleet.unknown.get(sj.name, ()),
+            )
 
     def _in_force(self, job_id: str, seen: JobSpec | None) -> JobSpec | None:
         """Return the spec in force: the one that was just published, until the topic has shown it."""

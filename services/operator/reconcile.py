@@ -11,7 +11,7 @@ request for the same size would change nothing, and an autoscaler would start fr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -52,11 +52,13 @@ def plan(
     allowed: Collection[str] = (),
     *,
     unreadable: str | None = None,
+    unknown: Sequence[str] = (),
 ) -> ObjectPlan:
     """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`.
 
     `allowed` are the clusters and file systems that an object may name. `unreadable` is what is wrong with the newest
     spec on the topic, if this version of Tidegate cannot read it: nobody knows its version, so none is published.
+    `unknown` are the fields of the spec in force that this version does not know.
     """
     namesake = _elsewhere(sj, present)
     if namesake is not None:
@@ -72,16 +74,17 @@ def plan(
         wanted, problems = None, [SpecProblem((), namesake)]
     if wanted is not None and (moved := refused_move(wanted, present)) is not None:
         wanted, problems = None, [SpecProblem(("application",), moved)]
-    base = wanted if wanted is not None and (sj.changed or present is None) else present
+    taken = wanted if sj.changed or present is None else None
+    base = taken or present
     if base is not None and sj.request is not None and (wanted is not None or sj.taken_over):
         base = base.model_copy(update={"manual": _request(sj, present, now)})
     new = next_version(base, present) if base is not None else None
-    refused = engine().check(new) if new is not None else ()
+    refused = _refused(sj, new, unknown if taken is None else ()) if new is not None else []
     if refused:  # what is in force may be from another version of Tidegate
         named = {problem.text for problem in problems}
         new, problems = None, [*problems, *(SpecProblem((), text) for text in refused if text not in named)]
     if new is not None:
-        scaled = base is present or not sj.changed
+        scaled = taken is None or not sj.changed
         change = SpecChange(by=sj.asked_by(scaled=scaled), reason=sj.reason, at=now)
         new = new.model_copy(update={"change": change})
     in_force = new or present
@@ -113,6 +116,17 @@ def _elsewhere(sj: StreamingJob, present: JobSpec | None) -> str | None:
         f"there is a job {sj.name} in namespace {pods.namespace}: give the object another name, or remove that job"
         f" with `tidegate remove {sj.name}`"
     )
+
+
+def _refused(sj: StreamingJob, new: JobSpec, unknown: Sequence[str]) -> list[str]:
+    """Return why a version is not published; `unknown` are fields of the version before that it would lack."""
+    if not unknown:
+        return engine().check(new)
+    text = (
+        f"slots: {sj.slots} is not requested, because the spec in force has fields that this version of Tidegate does"
+        f" not know and would drop: {', '.join(unknown)}. Upgrade the operator"
+    )
+    return [text]
 
 
 def _not_readable(sj: StreamingJob, what: str) -> list[Condition]:

@@ -431,6 +431,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
         def __init__(self, _: object) -> None:
             self.load = self.close = lambda: None
             self.unusable = {"broken": "not JSON"}
+            self.unknown = {"a": ["naps"]}
 
         def poll(self) -> list[str]:
             return []
@@ -482,14 +483,15 @@ def test_a_job_with_a_long_interval_keeps_its_decision_over_a_restart(
         assert wait_until(lambda: one.state == "live" and found(), 10, 0.01)
 
 
-def test_a_feed_says_which_specs_cannot_be_read(decided: list[JobSpec]) -> None:
-    """Their jobs are not missing: whoever took them for new ones would publish over them."""
+def test_a_feed_says_which_specs_cannot_be_read_as_they_are(decided: list[JobSpec]) -> None:
+    """Their jobs are not missing: who took them for new ones would publish over them, and drop fields of the others."""
     with closing(Feed(ClientSettings(), timedelta(minutes=15))) as one:
         one.start()
         assert wait_until(lambda: one.state == "live", 10, 0.01)
         with one.reading() as fleet:
             assert len(fleet) == len(decided)
             assert fleet.unusable == {"broken": "not JSON"}
+            assert fleet.unknown == {"a": ["naps"]}
 
 
 def test_a_broker_that_is_away_while_old_decisions_are_read_does_not_end_the_feed(

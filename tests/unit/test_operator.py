@@ -268,6 +268,25 @@ def test_a_job_whose_spec_cannot_be_read_is_removed_with_its_object(world: World
     assert world.cluster.objects == {}
 
 
+def test_a_size_does_not_drop_fields_of_a_newer_version(world: World) -> None:
+    """What `kubectl scale` republishes would lack them. The request stays open, and counts once they are gone."""
+    world.jobs.fleet.unknown = {"rates": ["scaling.nap", "naps"]}
+    world.cluster.scale("rates", 5)
+    for _ in range(2):
+        world.turn()
+        status, _, message = world.condition("Accepted")
+        assert status == "False"
+        assert "slots: 5 is not requested, because the spec in force has fields that this version" in message
+        assert "would drop: scaling.nap, naps. Upgrade the operator" in message
+    assert [spec.version for spec in world.jobs.published] == [1]
+    world.cluster.apply("rates", {"interval_seconds": 5})
+    world.turn()
+    made = world.jobs.published[-1]
+    assert made.manual is not None
+    assert (made.version, made.interval_seconds, made.manual.parallelism) == (2, 5, 5)
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+
+
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
     elsewhere = "k8s://https://elsewhere:6443"

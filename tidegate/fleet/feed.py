@@ -140,7 +140,7 @@ class Feed:
             specs = stack.enter_context(closing(JobsView(self._settings)))
             specs.load()
             with self._lock:
-                self._fleet.unusable = specs.unusable
+                self._fleet.unusable, self._fleet.unknown = specs.unusable, specs.unknown
                 for spec in specs:
                     self._fleet.take_spec(spec)
                 longest = max((job.silent_after for job in self._fleet), default=RECENT)

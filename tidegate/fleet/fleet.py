@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -237,6 +237,8 @@ class Fleet:
         self.pools: dict[str, FleetPool] = {}
         self.unusable: Mapping[str, str] = {}
         """Jobs whose newest spec cannot be read, with what is wrong with it. The version before may still apply."""
+        self.unknown: Mapping[str, Sequence[str]] = {}
+        """Fields of the specs that this version does not know, by job: a newer Tidegate has written them."""
         self.revision = 0
 
     def __iter__(self) -> Iterator[FleetJob]:
