@@ -72,7 +72,7 @@ def plan(
     wanted, problems = _read(sj, allowed)
     if namesake is not None:
         wanted, problems = None, [SpecProblem((), namesake)]
-    if wanted is not None and (moved := refused_move(wanted, present)) is not None:
+    if wanted is not None and (moved := _of_others(sj, wanted, present) or refused_move(wanted, present)) is not None:
         wanted, problems = None, [SpecProblem(("application",), moved)]
     taken = wanted if sj.changed or present is None else None
     base = taken or present
@@ -115,6 +115,19 @@ def _elsewhere(sj: StreamingJob, present: JobSpec | None) -> str | None:
     return (
         f"there is a job {sj.name} in namespace {pods.namespace}: give the object another name, or remove that job"
         f" with `tidegate remove {sj.name}`"
+    )
+
+
+def _of_others(sj: StreamingJob, wanted: JobSpec, present: JobSpec | None) -> str | None:
+    """Return what is wrong if an object that has not taken over the job of its name would move it; else None.
+
+    Whoever has applied that job has rights on its cluster, and has not asked for another one.
+    """
+    if sj.taken_over or present is None or not (moved := wanted.application.moved_from(present.application.cluster)):
+        return None
+    return (
+        f"there is a job {sj.name} on another cluster ({'; '.join(moved)}): give the object another name, or remove"
+        f" that job with `tidegate remove {sj.name}`"
     )
 
 

@@ -683,6 +683,36 @@ def test_an_object_has_no_say_about_a_job_of_its_name_in_another_namespace(runni
     assert (world.jobs.published, world.jobs.removed, world.cluster.objects) == ([], [], {})
 
 
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("fields", [STANDALONE, YARN])
+def test_an_object_does_not_take_over_a_job_of_its_name_on_another_cluster(
+    fields: dict[str, Any], running: bool
+) -> None:
+    """Others may have the rights there. A stopped one was moved to Kubernetes; now Accepted says what to do."""
+    application = {key: value for key, value in (FIELDS["application"] | fields).items() if value is not None}
+    theirs = {"job_id": "rates", "sources": ("in",), "running": running, "application": application}
+    world = World()
+    world.jobs.fleet.take_spec(JobSpec.model_validate(FIELDS | theirs))
+    world.cluster.apply("rates", FIELDS | {"slots": 3})
+    world.turn()
+    assert world.condition("Accepted")[:2] == ("False", "Invalid")
+    message = world.condition("Accepted")[2]
+    assert f"there is a job rates on another cluster (application.backend: {fields['backend']} -> kubernetes" in message
+    assert "give the object another name, or remove that job with `tidegate remove rates`" in message
+    world.cluster.delete("rates")
+    world.turn()
+    assert (world.jobs.published, world.jobs.removed, world.cluster.objects) == ([], [], {})
+
+
+def test_an_object_may_take_over_a_job_on_the_cluster_that_it_names(world: World) -> None:
+    """An object that was made again has no status, and its job may have been applied as a file before."""
+    world.cluster.objects["rates"]["status"] = {}
+    world.cluster.apply("rates", {"interval_seconds": 5})
+    world.turn()
+    assert [spec.version for spec in world.jobs.published] == [1, 2]
+    assert world.condition("Accepted")[:2] == ("True", "Valid")
+
+
 def test_an_object_that_never_was_valid_scales_nobodys_job() -> None:
     """Somebody has applied a job of that name, perhaps on a cluster that an object may not name."""
     world = World()
