@@ -145,7 +145,8 @@ ALERTS = (
     ),
     Alert(
         "TidegateChangeHangs",
-        f"time() - {by_job(m.JOB_CHANGE_SINCE)} > 1200",
+        # The decider gives the command up after 1800 s, or after the deadlines if they are longer.
+        f"time() - {by_job(m.JOB_CHANGE_SINCE)} > clamp_min(0.9 * {by_job(m.JOB_CHANGE_DEADLINE)}, 1200)",
         "1m",
         "warning",
         f"A change of size of {JOB.lower()} was ordered {{{{ $value | humanizeDuration }}}} ago and has not ended.",

@@ -20,6 +20,7 @@ from tidegate.engine.guards.worth import RestartBudget
 from tidegate.engine.history import restarts_of_the_day
 from tidegate.engine.plan import guard_of
 from tidegate.engine.state import InFlight, JobState
+from tidegate.engine.ways import longest_change_seconds
 from tidegate.events.decision import Decision, Status
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
@@ -61,6 +62,7 @@ FIGURES: Figures = {
     metrics.JOB_MAXIMUM: lambda job: job.spec.scaling.max_parallelism,
     metrics.JOB_SHOULD_RUN: lambda job: float(job.spec.running),
     metrics.JOB_CHANGE_SINCE: lambda job: None if job.change is None else job.change.issued_at,
+    metrics.JOB_CHANGE_DEADLINE: lambda job: longest_change_seconds(job.spec.application),
     metrics.JOB_FAILED_STARTS: lambda job: job.state.failures,
     metrics.JOB_RESTARTS_LEFT: lambda job: _restarts_left(job.spec, job.state, job.decision),
     metrics.JOB_INTERVAL: lambda job: job.spec.interval_seconds,

@@ -257,11 +257,31 @@ CASES = (
     ),
     Case(
         "TidegateChangeHangs",
-        {'tidegate_job_change_timestamp_seconds{job_id="a"}': "0x60"},
+        {
+            'tidegate_job_change_timestamp_seconds{job_id="a"}': "0x60",
+            'tidegate_job_change_deadline_seconds{job_id="a"}': "420x60",
+        },
         "25m",
         A,
         "25m 0s",
-        {'tidegate_job_change_timestamp_seconds{job_id="a"}': "0x15"},
+        {
+            'tidegate_job_change_timestamp_seconds{job_id="a"}': "0x60",
+            'tidegate_job_change_deadline_seconds{job_id="a"}': "2400x60",
+        },
+    ),
+    Case(
+        "TidegateChangeHangs",
+        {
+            'tidegate_job_change_timestamp_seconds{job_id="a"}': "0x60",
+            'tidegate_job_change_deadline_seconds{job_id="a"}': "2400x60",
+        },
+        "38m",
+        A,
+        "38m 0s",
+        {
+            'tidegate_job_change_timestamp_seconds{job_id="a"}': "0x15",
+            'tidegate_job_change_deadline_seconds{job_id="a"}': "2400x60",
+        },
     ),
     Case(
         "TidegateDeadLetters",

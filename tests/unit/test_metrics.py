@@ -107,6 +107,7 @@ def test_a_jobs_series_say_what_its_newest_decision_says() -> None:
     assert value("status", status="FINE") == 0
     assert value("change_phase", kind="rescale", phase="ordered") == 1
     assert value("change_timestamp_seconds") == command.issued_at.timestamp()
+    assert value("change_deadline_seconds") == 60 + 2 * 180
     assert value("commands_total", kind="rescale", way="in_place") == len(bench.commands())
     assert value("snapshot_timestamp_seconds") == overloaded(7)[-1].observed_at.timestamp()
     assert (value("interval_seconds"), value("lag_objective_seconds")) == (10, 60)

@@ -98,6 +98,9 @@ JOB_SHOULD_RUN = _gauge("job_should_run", "1 if the spec says that the job runs,
 JOB_STATUS = _gauge("job_status", "1 for the status of the newest decision, 0 for the others", "status")
 JOB_PHASE = _gauge("job_change_phase", "1 for the phase of the command under way; absent without one", "kind", "phase")
 JOB_CHANGE_SINCE = _gauge("job_change_timestamp_seconds", "When the command under way was ordered; absent without one")
+JOB_CHANGE_DEADLINE = _gauge(
+    "job_change_deadline_seconds", "How long a command may take, by the deadlines in the spec: a stop and two starts"
+)
 JOB_FAILED_STARTS = _gauge("job_failed_starts", "Failed starts in a row; at 3 the job is not started again")
 JOB_RESTARTS_LEFT = _gauge("job_restarts_left", "Restarts that the restart budget still allows in these 24 hours")
 JOB_INTERVAL = _gauge("job_interval_seconds", "Time between two snapshots of the job")
