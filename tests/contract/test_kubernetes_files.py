@@ -212,6 +212,27 @@ def test_rights_are_named_one_by_one() -> None:
             assert found["kind"] == "Role" or rule["verbs"] == ["list"]
 
 
+def test_a_driver_has_the_rights_that_spark_and_the_launcher_use() -> None:
+    """Spark makes, watches and labels executors, makes ConfigMaps, and at its end removes by label what it has made.
+
+    No driver makes a Service: see Spark's ExecutorPodsAllocator and KubernetesClusterSchedulerBackend.
+    """
+    removes = {"list", "delete", "deletecollection"}
+    rights = {
+        resource: set(rule["verbs"])
+        for found in objects("Role")
+        if found["metadata"]["name"] == "tidegate-driver"
+        for rule in found["rules"]
+        for resource in rule["resources"]
+    }
+    assert rights == {
+        "pods": {"create", "get", "watch", "patch", *removes},
+        "configmaps": {"create", "get", "patch", *removes},
+        "services": removes,
+        "persistentvolumeclaims": removes,
+    }
+
+
 def namespace_of(folder: str) -> str:
     """Return the namespace of a folder's objects."""
     name: str = yaml.safe_load((ROOT / folder / "kustomization.yaml").read_text("utf-8"))["namespace"]

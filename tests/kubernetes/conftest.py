@@ -108,11 +108,11 @@ class Namespace:
         )
 
 
-_ALL = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
+_REMOVES = ["list", "delete", "deletecollection"]
 DRIVER = [
-    {"apiGroups": [""], "resources": ["pods", "configmaps"], "verbs": _ALL},
-    {"apiGroups": [""], "resources": ["services"], "verbs": _ALL},
-    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list", "delete", "deletecollection"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "watch", "patch", *_REMOVES]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "patch", *_REMOVES]},
+    {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims"], "verbs": _REMOVES},
 ]
 ACTUATOR = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "delete"]},

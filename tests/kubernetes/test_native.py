@@ -49,7 +49,7 @@ MAY = {
     "console": set[str](),
     "keda": set[str](),
     "driver": {f"{verb} {kind}" for kind in ("pods", "configmaps") for verb in ("create", "get", "list", "delete")}
-    | {"patch pods", "patch configmaps", "create services", "get services", "list services", "delete services"}
+    | {"patch pods", "patch configmaps", "list services", "delete services"}
     | {"list persistentvolumeclaims", "delete persistentvolumeclaims"},
 }
 """All that each account may do of what follows."""
