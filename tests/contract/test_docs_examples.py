@@ -88,6 +88,14 @@ def test_each_command_is_understood(example: DocsExample) -> None:
     assert understood(example.words)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_command_for_a_job_in_the_text_is_whole(page: Path) -> None:
+    """What a sentence tells to run on a `JOB` lacks nothing: somebody types it in the middle of a fault."""
+    text = " ".join(re.sub(FENCE, "", page.read_text("utf-8")).split())
+    for command in re.findall(r"`tidegate ([^`]*\bJOB\b[^`]*)`", text):
+        assert understood(["4" if word == "SLOTS" else word for word in shlex.split(command)]), command
+
+
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if each.words[0] in OFFLINE], ids=str)
 def test_each_command_that_needs_no_broker_works(
     example: DocsExample, recorded: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
