@@ -53,8 +53,18 @@ _SUFFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 
 _SUFFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)}
 _CORES = re.compile("[0-9]{1,4}")
 """Of an executor; any other text is a mistake of somebody's."""
-_QUOTAS = {"requests.cpu": "cpu", "cpu": "cpu", "requests.memory": "memory", "memory": "memory", "pods": "pods"}
+_QUOTAS = {
+    "requests.cpu": "cpu",
+    "cpu": "cpu",
+    "requests.memory": "memory",
+    "memory": "memory",
+    "limits.memory": "memory",  # Spark limits the memory of an executor to what it requests
+    "pods": "pods",
+    "count/pods": "pods",
+}
 """Which resource a line of a quota limits."""
+_OF_OTHERS = frozenset({"BestEffort", "Terminating"})
+"""Scopes of quotas that no executor is in: it has requests, and no deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +216,7 @@ class KubernetesClusters:
         quotas = None if left is None else self._allowed(f"{base}/resourcequotas")
         if left is None or quotas is None:
             return KubernetesView(spark_pods, None)
-        return KubernetesView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas]))
+        return KubernetesView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas if _counts(quota)]))
 
     def _allowed(self, path: str, **query: str) -> Sequence[Object] | None:
         """Return a list; None, and say so once, if this account may not read it."""
@@ -328,6 +338,13 @@ def _requests(pod: Object) -> Room:
 
 def _request(container: Object, name: str) -> float:
     return quantity(((container.get("resources") or {}).get("requests") or {}).get(name, 0))
+
+
+def _counts(quota: Object) -> bool:
+    """Return whether executors count in a quota."""
+    spec = quota.get("spec") or {}
+    selected = (spec.get("scopeSelector") or {}).get("matchExpressions") or []
+    return _OF_OTHERS.isdisjoint([*(spec.get("scopes") or []), *(one.get("scopeName") for one in selected)])
 
 
 def _left_of(quota: Object) -> Room:

@@ -144,6 +144,22 @@ def test_quotas_limit_the_room(cluster: Cluster) -> None:
     assert cluster.view().slots_total == 2 + 1
 
 
+def test_quotas_count_as_spark_asks_for_executors(cluster: Cluster) -> None:
+    """An executor has requests, and its limit of memory is its request: quotas of other pods do not count."""
+    quotas = "/api/v1/namespaces/jobs/resourcequotas"
+    full = {"hard": {"pods": "1"}, "used": {"pods": "1"}}
+    for name, scope in (("best", "BestEffort"), ("ends", "Terminating")):
+        cluster.server.put(f"{quotas}/{name}", spec={"scopes": [scope]}, status=full)
+        expressions = [{"scopeName": scope, "operator": "Exists"}]
+        cluster.server.put(f"{quotas}/{name}-2", spec={"scopeSelector": {"matchExpressions": expressions}}, status=full)
+    assert cluster.view().slots_total == 8
+    memory = {"hard": {"limits.memory": "2688Mi"}, "used": {"limits.memory": "0"}}
+    cluster.server.put(f"{quotas}/limits", spec={"scopes": ["NotTerminating", "NotBestEffort"]}, status=memory)
+    assert cluster.view().slots_total == 2 + 3
+    cluster.server.put(f"{quotas}/count", status={"hard": {"count/pods": "9"}, "used": {"count/pods": "8"}})
+    assert cluster.view().slots_total == 2 + 1
+
+
 def test_namespaces_that_ask_together_share_what_is_the_clusters(cluster: Cluster) -> None:
     """Lists of all nodes and all pods are long; a list of the next round is a new one."""
     views = asyncio.run(cluster.views("jobs", "web", "etl"))
