@@ -312,8 +312,8 @@ def _takes_pods(node: Object) -> bool:
 
 
 def _allocatable(node: Object) -> Room:
-    found = node["status"]["allocatable"]
-    return Room(*(quantity(found[name]) for name in ("cpu", "memory", "pods")))
+    found = node["status"].get("allocatable") or {}  # the scheduler, too, takes what is missing for nothing
+    return Room(*(quantity(found.get(name, 0)) for name in ("cpu", "memory", "pods")))
 
 
 def _requests(pod: Object) -> Room:

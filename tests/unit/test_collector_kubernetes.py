@@ -133,6 +133,14 @@ def test_a_node_that_is_not_ready_has_no_room(cluster: Cluster) -> None:
     assert cluster.view().slots_total == 2
 
 
+def test_a_node_that_does_not_tell_its_room_has_none(cluster: Cluster) -> None:
+    """The scheduler takes that for nothing too; all jobs lost their view of the cluster by it."""
+    ready = [{"type": "Ready", "status": "True"}]
+    cluster.server.put("/api/v1/nodes/n2", status={"conditions": ready})
+    cluster.server.put("/api/v1/nodes/n3", status={"conditions": ready, "allocatable": {"cpu": "8", "memory": "8Gi"}})
+    assert cluster.view().slots_total == 8
+
+
 def test_quotas_limit_the_room(cluster: Cluster) -> None:
     """Of each quota of the namespace, what is left; a quota that has nothing to do with pods does not count."""
     quotas = "/api/v1/namespaces/jobs/resourcequotas"
