@@ -319,12 +319,15 @@ def _allocatable(node: Object) -> Room:
 def _requests(pod: Object) -> Room:
     """Return what a pod requests of its node: its containers together, or more while an init container runs.
 
-    An init container that is always restarted is a sidecar: it goes on next to everything that starts after it.
+    An init container that is always restarted is a sidecar: it goes on next to everything that starts after it. What
+    the pod itself requests counts in place of its containers.
     """
     spec = pod.get("spec") or {}
-    overhead = spec.get("overhead") or {}
+    overhead, whole = spec.get("overhead") or {}, (spec.get("resources") or {}).get("requests") or {}
 
     def most(name: str) -> float:
+        if name in whole:
+            return quantity(whole[name]) + quantity(overhead.get(name, 0))
         sidecars = starting = 0.0
         for one in spec.get("initContainers") or []:
             starting = max(starting, sidecars + _request(one, name))

@@ -199,6 +199,19 @@ def test_init_containers_and_sidecars_take_room(
     assert cluster.view().slots_total == 8 - taken
 
 
+def test_what_a_pod_requests_as_a_whole_counts(cluster: Cluster) -> None:
+    """From Kubernetes 1.34 on, a pod may have requests of its own, which count in place of those of its containers."""
+    spec = {
+        "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+        "resources": {"requests": {"cpu": "4"}},
+        "nodeName": "n1",
+    }
+    cluster.pod("/api/v1/namespaces/web/pods/a", spec=spec)
+    assert cluster.view().slots_total == 8 - 4
+    cluster.pod("/api/v1/namespaces/web/pods/a", spec={**spec, "resources": {"requests": {"memory": "4608Mi"}}})
+    assert cluster.view().slots_total == 2 + 2  # 1792 MiB are left
+
+
 def test_pending_pods_take_room(cluster: Cluster) -> None:
     """One that the scheduler has not judged yet will take room; one that fits nowhere takes none."""
     cluster.spark("executor", "e3", cpu="1", memory="896Mi", node=None, status={"phase": "Pending"})
