@@ -64,7 +64,7 @@ class Operator:
         return 0
 
     def stop(self) -> None:
-        """End the loop after this round."""
+        """End the loop after the object at hand."""
         self.stopping.set()
 
     def turn(self) -> None:
@@ -85,6 +85,8 @@ class Operator:
             with about(job_id=name):
                 self._look_after(name, item)
             self.health.beat()
+            if self.stopping.is_set():
+                return
 
     def _look_after(self, name: str, item: Mapping[str, Any]) -> None:
         try:

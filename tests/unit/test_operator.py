@@ -741,6 +741,22 @@ def test_nothing_is_done_before_the_topics_are_read_or_without_them(world: World
         world.turn()
 
 
+def test_a_signal_ends_a_round_after_the_object_at_hand() -> None:
+    """While a broker is away, each object may take half a minute: Kubernetes would kill the operator."""
+    world = World()
+
+    def publish(spec: JobSpec) -> None:
+        FakeJobs.publish(world.jobs, spec)
+        world.operator.stop()
+
+    world.jobs.publish = publish  # type: ignore[method-assign]
+    world.cluster.apply("rates", FIELDS)
+    world.cluster.apply("other", FIELDS)
+    world.turn()
+    assert [spec.job_id for spec in world.jobs.published] == ["rates"]
+    assert world.condition("Accepted")[0] == "True"
+
+
 def test_an_api_server_that_is_away_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """One line says that it is away, one that it is back, and then everything goes on."""
     caplog.set_level("INFO", "operator")
