@@ -106,12 +106,17 @@ def publish(settings: ServiceSettings, specs: Sequence[JobSpec]) -> None:
 def publish_change(settings: ServiceSettings, spec: JobSpec) -> None:
     """Publish a version that was made from the newest one, as `publish` does.
 
-    Raise `SpecRefused` also if there is another newest one by now, which it would undo, or if that one has fields of a
-    newer Tidegate, which this version of it would lose. Kafka cannot compare and write at once: of two who write at the
-    same moment, the later one counts.
+    Raise `SpecRefused` also if there is another newest one by now, which it would undo, or if that one cannot be read,
+    or has fields of a newer Tidegate, which this version of it would lose. Kafka cannot compare and write at once: of
+    two who write at the same moment, the later one counts.
     """
     with closing(JobsView(settings)) as present:
         present.load()
+    if unreadable := present.unusable.get(spec.job_id):
+        raise SpecRefused(
+            f"{spec.job_id}: this version of Tidegate cannot read its newest spec: {unreadable}. Use the newer"
+            " version that wrote it, or apply the job's file"
+        )
     newest = present.get(spec.job_id)
     if newest is None or newest.version != spec.version - 1:
         done = "removed" if newest is None else "changed"

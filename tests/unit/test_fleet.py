@@ -349,6 +349,17 @@ def test_a_change_of_a_spec_that_a_newer_version_wrote_is_not_published(monkeypa
         publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_change_does_not_replace_a_version_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """A newer Tidegate may have written it. It was replaced by one that was made from the version before."""
+    newer = json.loads(value_of(with_mode(job("k"), Mode.ADVISE))) | {"sources": "everything"}
+    records = [FakeMessage(0, 0, value_of(job("k")), key=b"k")] if known else []
+    monkeypatch.setattr(Jobs, "records", [*records, FakeMessage(0, 1, json.dumps(newer).encode(), key=b"k")])
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
+    with pytest.raises(SpecRefused, match=r"k: this version of Tidegate cannot read its newest spec: sources: .* file"):
+        publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
+
+
 def test_a_change_does_not_undo_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two operators start from the same version: the second one is told, and nothing of the first one is lost."""
     theirs = with_mode(job("k"), Mode.ADVISE)
