@@ -11,14 +11,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.events import START, job, result, snapshot, with_application
 from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
+from tidegate.cli import app
 from tidegate.cli.doctor import refused_specs
 from tidegate.client import ClientSettings, loaded_specs
 from tidegate.console.pages import pools_page
@@ -370,6 +373,25 @@ def test_a_change_does_not_undo_another(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Jobs, "records", [])
     with pytest.raises(SpecRefused, match="has removed the job"):
         publish_change(ServiceSettings(), with_mode(job("k"), Mode.PAUSED))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_replaces_a_spec_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: bool
+) -> None:
+    """With a version above it: whoever can read that one would ignore a version 1, and `apply` would do nothing."""
+    newer = json.loads(value_of(job("k"))) | {"sources": "everything", "version": 7}
+    published: list[JobSpec] = []
+    records = [FakeMessage(0, 0, value_of(job("k")), key=b"k")] if known else []
+    monkeypatch.setattr(Jobs, "records", [*records, FakeMessage(0, 1, json.dumps(newer).encode(), key=b"k")])
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", Jobs)
+    monkeypatch.setattr("tidegate.client.check_reachable", lambda *_: None)
+    monkeypatch.setattr("tidegate.cli.specs.publish", lambda _, specs: published.extend(specs))
+    (tmp_path / "k.json").write_bytes(value_of(job("k")))
+    ran = CliRunner().invoke(app, ["apply", str(tmp_path / "k.json"), "-b", "kafka:9092"], env={"COLUMNS": "300"})
+    assert ran.exit_code == 0, ran.output
+    assert [(spec.job_id, spec.version) for spec in published] == [("k", 8)]
+    assert "note: it replaces a spec that this version of Tidegate cannot read: sources: " in ran.output
 
 
 def test_doctor_names_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tidegate.cli.priors import published_prior
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs, refuse_twice
 from tidegate.cli.wait import follow_manual
-from tidegate.client import current_specs, loaded_specs
+from tidegate.client import loaded_specs
 from tidegate.events.invalid import in_words, text_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import (
@@ -64,7 +64,8 @@ def apply(
     wanted = [spec for file in files for spec in load_specs(file)]
     refuse_twice(wanted, "the files")
     settings = connect(bootstrap_servers, topic_prefix)
-    present = current_specs(settings)
+    view = loaded_specs(settings)
+    present = {spec.job_id: spec for spec in view}
     if prior_from:
         prior = published_prior(settings, prior_from)
         wanted = [
@@ -78,7 +79,13 @@ def apply(
         if (moved := refused_move(spec, now)) is not None:
             raise SpecRefused(f"{spec.job_id}: {moved}")
         new = next_version(spec, now)
+        if (unreadable := view.unusable.get(spec.job_id)) is not None:
+            highest = max(view.unusable_versions[spec.job_id], 0 if now is None else now.version)
+            new = (new or now or spec).model_copy(update={"version": highest + 1})
         _show_change(now, new)
+        if unreadable is not None:
+            note = f"  note: it replaces a spec that this version of Tidegate cannot read: {unreadable}"
+            stdout().print(Text(note, style="yellow"))
         show_unreadable(spec, Files(settings.files))
         show_shared_pool(spec, one_of_each)
         changed += [new] if new else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 
@@ -36,6 +37,8 @@ class JobsView:
         self._specs: dict[str, JobSpec] = {}
         self.unusable: dict[str, str] = {}
         """Keys of the topic under which the newest record is a spec that cannot be used, with what is wrong with it."""
+        self.unusable_versions: dict[str, int] = {}
+        """Their versions; 0 where they tell none."""
         self.unknown: dict[str, list[str]] = {}
         """Fields of the specs that this version does not know, by job: a newer Tidegate has written them."""
 
@@ -76,7 +79,7 @@ class JobsView:
         try:
             spec = self._read(record)
         except Unreadable as error:
-            self.unusable[job_id] = error.detail
+            self.unusable[job_id], self.unusable_versions[job_id] = error.detail, _version_in(record.value)
             with about(job_id=job_id):
                 log.warning("jobs topic, offset %d: ignored a spec that cannot be used: %s", record.offset, error)
             if self._on_unreadable:
@@ -99,3 +102,12 @@ class JobsView:
         if problems:
             raise Unreadable("INVALID", "; ".join(problems))
         return spec
+
+
+def _version_in(value: bytes) -> int:
+    """Return the version that a spec tells which is otherwise no spec; 0 if it tells none."""
+    try:
+        found = json.loads(value)["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0
+    return found if type(found) is int else 0
