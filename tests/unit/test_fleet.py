@@ -43,7 +43,7 @@ NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 def point(at: float, delay: float = 1.0, rate: float = 10.0) -> TimelinePoint:
     """Return a point of a timeline."""
-    return TimelinePoint(at, rate, 20.0, delay, 5.0, 4.0, at)
+    return TimelinePoint(at, rate, 20.0, delay, 5.0, 4.0)
 
 
 def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
@@ -105,12 +105,27 @@ def test_joined_points_have_the_mean_rate_and_unknown_is_not_zero() -> None:
     assert all(math.isnan(p.delay_seconds) for p in points)
 
 
-def test_a_timeline_does_not_go_back() -> None:
-    """A decider on another machine, whose clock is behind, takes over: charts need times in order."""
-    timeline = JobTimeline()
-    for at in (10.0, 20.0, 15.0, 25.0):
-        timeline.add(point(at))
-    assert [each.at for each in timeline] == [10.0, 20.0, 20.0, 25.0]
+@pytest.mark.parametrize("wrong", [timedelta(days=2), timedelta(days=-2)])
+def test_a_decider_with_a_wrong_clock_spoils_no_timeline(wrong: timedelta) -> None:
+    """Charts need times in order: a decision from such a clock stands between its neighbours, and moves none."""
+    instants = [NOW + timedelta(seconds=10 * step) for step in range(4)]
+    made = [decision(job(), at) for at in instants]
+    made[1] = made[1].model_copy(update={"decided_at": instants[1] + wrong})
+    one = FleetJob(job())
+    for each in made:
+        one.take_decision(each)
+    assert [each.at for each in one.timeline] == [at.timestamp() for at in instants]
+
+
+def test_a_decision_on_no_possible_second_does_not_end_the_history_of_a_job() -> None:
+    """A sequence is a second: a forged record with one of the far future made all later decisions look old."""
+    fleet, rates = Fleet(), job()
+    fleet.take_spec(rates)
+    for one in (decision(rates, NOW).model_copy(update={"sequence": 2**62}), decision(rates, NOW)):
+        fleet.take(one)
+    found = fleet.get("rates")
+    assert found is not None
+    assert found.decision == decision(rates, NOW)
 
 
 def test_a_fleet_follows_the_events_of_its_jobs() -> None:

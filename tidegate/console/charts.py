@@ -63,7 +63,7 @@ def charts_of(job: FleetJob) -> list[Chart]:
     delay, lag, slots = column(points, "delay_seconds"), column(points, "lag_records"), column(points, "slots")
     # The newest point may stand for minutes, with their largest delay.
     newest = [] if job.decision is None else [point_of(job.decision)]
-    arrives, can, waits, behind, runs = (last(column(newest, name)) for name in TimelinePoint._fields[1:6])
+    arrives, can, waits, behind, runs = (last(column(newest, name)) for name in TimelinePoint._fields[1:])
     return [
         Chart(
             "rate",

@@ -21,7 +21,7 @@ from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
-from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet
+from tidegate.fleet.fleet import PLAUSIBLE, SILENT_INTERVALS, Fleet
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.settings import ServiceSettings
@@ -36,8 +36,6 @@ FIND_SECONDS = 20.0
 """How long to look for a single decision."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """By how much the clocks of collector and broker may differ."""
-PLAUSIBLE = (86_400, 2**33)
-"""Sequences outside are no seconds at which anything was measured."""
 
 
 class Feed:
@@ -52,6 +50,8 @@ class Feed:
         self._settings = settings
         self._history = history
         self._on_demand = on_demand
+        self._since = datetime.now(UTC)
+        """When the decisions were written that are read at the start."""
         self._places: dict[str, tuple[int, bytes]] = {}
         """By job, the partition and the key of its newest decision."""
         self._recalling = threading.Lock()
@@ -100,11 +100,10 @@ class Feed:
         with self._recalling:
             with self._lock:
                 job, place = self._fleet.get(job_id), self._places.get(job_id)
-                known_since = None if job is None else job.timeline.since
             since = datetime.now(UTC) - self._history
-            if job is None or job.recalled or place is None or known_since is None:
+            if job is None or job.recalled or place is None:
                 return
-            earlier = self._decisions(job_id, *place, since, datetime.fromtimestamp(known_since, UTC))
+            earlier = self._decisions(job_id, *place, since, self._since)
             with self._lock:
                 job.recall(earlier)
 
@@ -145,6 +144,7 @@ class Feed:
                     self._fleet.take_spec(spec)
                 longest = max((job.silent_after for job in self._fleet), default=RECENT)
             back = min(self._history, max(RECENT, longest)) if self._on_demand else self._history
+            self._since = now - back
             decided = stack.enter_context(closing(reader(DECISIONS, back)))
             done = stack.enter_context(closing(reader(RESULTS, self._history)))
             measured = stack.enter_context(closing(reader(SNAPSHOTS, FRESH + longest / SILENT_INTERVALS)))

@@ -29,6 +29,8 @@ from tidegate.terminal import size
 
 LOG_LENGTH = 100
 """Spans of decisions kept per job, and as many changes."""
+PLAUSIBLE = (86_400, 2**33)
+"""Sequences outside are no seconds at which anything was measured."""
 SILENT_INTERVALS = 3
 """A job without a decision for this many of its intervals is silent: its figures are old."""
 
@@ -129,8 +131,8 @@ class FleetJob:
         self._operator(spec.change, spec)
 
     def take_decision(self, decision: Decision) -> bool:
-        """Take in a decision; return False for one that is not newer than the last."""
-        if self.decision is not None and decision.sequence <= self.decision.sequence:
+        """Take in a decision; return False for one that is not newer than the last, or on no possible second."""
+        if decision.sequence >= PLAUSIBLE[1] or (self.decision and decision.sequence <= self.decision.sequence):
             return False
         if decision.keyframe is not None:
             self._operator(decision.keyframe.spec.change, decision.keyframe.spec)
@@ -161,7 +163,7 @@ class FleetJob:
     def recall(self, decisions: Iterable[Decision]) -> None:
         """Take in decisions from before those that are known, oldest first."""
         # A log that is full has lost the oldest of the decisions that the timeline has.
-        known = [point.sequence for point in self.timeline][:1] + [float(span.sequence or 0) for span in self.spans[:1]]
+        known = [point.at for point in self.timeline][:1] + [float(span.sequence or 0) for span in self.spans[:1]]
         first = min(known, default=math.inf)
         earlier = FleetJob(self.spec)
         for decision in decisions:
@@ -297,16 +299,15 @@ class Fleet:
 
 
 def point_of(decision: Decision) -> TimelinePoint:
-    """Return a decision as a point of a timeline."""
+    """Return a decision as a point of a timeline, at its sequence: these rise, whatever the deciders' clocks say."""
     seen = decision.evidence
     return TimelinePoint(
-        at=decision.decided_at.timestamp(),
+        at=decision.sequence,
         arrival_rate=_known(seen.arrival_rate),
         capacity=_known(seen.true_processing_rate),
         delay_seconds=_known(seen.delay_seconds),
         lag_records=_known(seen.lag_records),
         slots=decision.current_parallelism if decision.size_is_known else math.nan,
-        sequence=decision.sequence,
     )
 
 

@@ -23,7 +23,7 @@ class TimelinePoint(NamedTuple):
     """A job over a moment or, once joined, a longer time. NaN means unknown, never zero."""
 
     at: float
-    """Epoch seconds of the newest decision."""
+    """Epoch seconds in which the newest decision's snapshot was measured: its sequence."""
     arrival_rate: float
     """Records/s."""
     capacity: float
@@ -31,8 +31,6 @@ class TimelinePoint(NamedTuple):
     delay_seconds: float
     lag_records: float
     slots: float
-    sequence: float
-    """Of the newest decision."""
 
 
 def largest(first: float, second: float, _times: int) -> float:
@@ -56,7 +54,6 @@ JOINED: tuple[Callable[[float, float, int], float], ...] = (
     mean,
     largest,
     largest,
-    newest,
     newest,
 )
 """How two neighbouring points become one, in the order of the fields of `TimelinePoint`."""
@@ -86,17 +83,9 @@ class JobTimeline:
         times = self._columns[0]
         return times[-1] - times[0] if times else 0.0
 
-    @property
-    def since(self) -> float | None:
-        """Epoch seconds of the oldest point; None if there is none."""
-        times = self._columns[0]
-        return times[0] if times else None
-
     def add(self, point: TimelinePoint) -> None:
-        """Append a point that was made after all others; its clock may be another machine's, and behind."""
+        """Append a point that is later than all others."""
         times = self._columns[0]
-        if times and point.at < times[-1]:
-            point = point._replace(at=times[-1])
         if len(times) > 1 and point.at - times[-2] < self._width:
             for column, join, value in zip(self._columns, JOINED, point, strict=True):
                 column[-1] = join(column[-1], value, self._in_last)
