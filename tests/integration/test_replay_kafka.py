@@ -281,12 +281,15 @@ def test_a_recording_in_many_ranges_is_recomputed(
 
 @pytest.mark.timeout(300)
 def test_a_bad_line_of_a_recording_stops_recomputing(session: Any, tmp_path: Path) -> None:
-    """Spark's workers find it; the error has file and line, as when the recording is published."""
+    """Spark's workers find it; the error has file and line, as when the recording is published, and no stack."""
     write_recording(tmp_path / "rec", jobs=1, per_job=5, partitions=4)
     file = tmp_path / "rec" / "decisions.ndjson"
     file.write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(BadRecording, match=r"^/.*decisions\.ndjson, line 5: "):
+    with pytest.raises(BadRecording, match=r"^/.*decisions\.ndjson, line 5: no record: .whole line.: Invalid JSON: "):
         recompute(directory=tmp_path / "rec", spark=session)
+    logs = session.sparkContext._jvm.org.apache.logging.log4j.LogManager
+    for name in ("executor.Executor", "scheduler.TaskSetManager"):
+        assert not logs.getLogger(f"org.apache.spark.{name}").isErrorEnabled()
 
 
 def test_a_job_without_decisions_is_not_recomputed(session: Any, tmp_path: Path) -> None:

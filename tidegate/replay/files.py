@@ -22,12 +22,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, cast
+from typing import IO, Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from tidegate.events.invalid import first_problem
+from tidegate.events.invalid import in_words as problem_in_words
 from tidegate.events.wire import Instant
 
 MANIFEST = "manifest.json"
@@ -35,11 +36,6 @@ FORMAT = 1
 
 LINE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a line that is no record makes its readers raise."""
-
-
-def in_words(error: Exception) -> str:
-    """Return what is wrong with a line, by one of `LINE_ERRORS`."""
-    return f"no record: it has no {error}" if isinstance(error, KeyError) else f"no record: {error!s:.300}"
 
 
 class BadRecording(ValueError):
@@ -90,6 +86,42 @@ class RecordingManifest(BaseModel):
     def of(self, topic: str) -> TopicFile | None:
         """Return the file of a topic (without prefix), or None if the topic was not recorded."""
         return next((entry for entry in self.files if entry.topic == topic), None)
+
+
+def _base64(text: str) -> str:
+    b64decode(text, validate=True)
+    return text
+
+
+_Base64 = Annotated[str, AfterValidator(_base64)]
+
+
+class _Line(BaseModel):
+    """The types of the fields in a line; which of them a reader needs is its own affair."""
+
+    model_config = ConfigDict(strict=True)
+
+    partition: int = 0
+    offset: int = 0
+    timestamp: int = 0
+    key: str | None = None
+    key_base64: _Base64 = ""
+    value: str | None = None
+    value_base64: _Base64 = ""
+    headers: list[tuple[str, str | dict[str, str] | None]] = []
+
+
+def in_words(line: bytes, error: Exception) -> str:
+    """Return what is wrong with a line, field and value, by the error of its reader."""
+    if isinstance(error, KeyError):
+        return f"no record: it has no {error}"
+    if isinstance(error, LINE_ERRORS):
+        try:
+            _Line.model_validate_json(line)
+        except ValidationError as invalid:
+            first = invalid.errors(include_url=False)[0]
+            return f"no record: {problem_in_words(first, '(whole line)')}, found {repr(first['input'])[:120]}"
+    return f"no record: {error!s:.300}"
 
 
 def to_line(record: KafkaRecord) -> str:
@@ -170,7 +202,7 @@ def placed(directory: Path, topic: str) -> Iterator[tuple[int, KafkaRecord]]:
                 try:
                     record = from_line(line)
                 except LINE_ERRORS as error:
-                    raise BadRecording(f"{path}, line {number}: {in_words(error)}") from None
+                    raise BadRecording(f"{path}, line {number}: {in_words(line, error)}") from None
                 yield place, record
                 place += len(line)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -194,10 +226,11 @@ class RecordFile:
     def at(self, place: int) -> KafkaRecord:
         """Return the record at a place that `placed` told."""
         self._lines.seek(place)
+        line = self._lines.readline()
         try:
-            return from_line(self._lines.readline())
+            return from_line(line)
         except LINE_ERRORS as error:
-            raise BadRecording(f"{self._path} has changed while it was read: {error!r:.300}") from None
+            raise BadRecording(f"{self._path} has changed while it was read: {in_words(line, error)}") from None
 
     def close(self) -> None:
         """Close the file."""

@@ -103,7 +103,7 @@ def index(job: bytes | None, part: Range) -> Iterator[tuple[Key, Place]]:
     """Yield where the records of a range are, of all jobs or of one. Raises `BadRecording`."""
     path, is_decision, start, end = part
     compressed = is_compressed(path)
-    position = start
+    position, line = start, b""
     with _opened(path) as file:
         try:
             for position, line in _lines(file, start, None if compressed else end):
@@ -112,7 +112,7 @@ def index(job: bytes | None, part: Range) -> Iterator[tuple[Key, Place]]:
                     place = value_in(line) if compressed else (position, len(line))
                     yield (named, sequence, is_decision, partition, offset), place
         except (*LINE_ERRORS, EOFError, OSError, zlib.error) as error:
-            raise _bad_line(path, position, error) from None
+            raise _bad_line(path, position, line, error) from None
 
 
 def _lines(file: IO[bytes], start: int, end: int | None) -> Iterator[tuple[int, bytes]]:
@@ -158,10 +158,12 @@ def with_values(files: tuple[Path, Path], rows: Iterable[tuple[Key, Place]]) -> 
                 continue
             position, length = place
             is_decision = key[2]
+            line = b""
             try:
-                value = value_in(os.pread(handles[is_decision], length, position))
+                line = os.pread(handles[is_decision], length, position)
+                value = value_in(line)
             except (*LINE_ERRORS, OSError) as error:
-                raise _bad_line(files[is_decision], position, error) from None
+                raise _bad_line(files[is_decision], position, line, error) from None
             yield key, value
 
 
@@ -172,10 +174,10 @@ def _opened(path: Path) -> IO[bytes]:
         raise BadRecording(f"Spark's workers cannot read a file of the recording: {error}") from None
 
 
-def _bad_line(path: Path, position: int, error: Exception) -> BadRecording:
+def _bad_line(path: Path, position: int, line: bytes, error: Exception) -> BadRecording:
     """Return the error for the line at a position, in bytes, of a file once unpacked."""
     number = 1
     with opened(path) as file:
         while file.tell() < position and file.readline():
             number += 1
-    return BadRecording(f"{path}, line {number}: {in_words(error)}")
+    return BadRecording(f"{path}, line {number}: {in_words(line, error)}")

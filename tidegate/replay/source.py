@@ -55,6 +55,10 @@ def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
         said = spark_said(error).rstrip(".")
         raise NoSpark(f"Spark does not start on the master {master}: {said}. It may have said more above") from error
     session.sparkContext.setLogLevel("ERROR")
+    # These two tell of a failed task, with its stack, what its error tells as well, to whoever waits for it.
+    log4j = session.sparkContext._jvm.org.apache.logging.log4j  # noqa: SLF001
+    for name in ("executor.Executor", "scheduler.TaskSetManager"):
+        log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
     return session
 
 
