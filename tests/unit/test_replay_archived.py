@@ -67,4 +67,4 @@ def test_an_event_that_cannot_be_read_costs_no_other(tmp_path: Path, caplog: pyt
     with gzip.open(folder / "snapshots.ndjson.gz", "ab") as file:
         file.write(to_line(bad).encode() + b"\n")
     assert recorded_job(folder) == recorded_job(RATES)
-    assert "snapshots, partition 4, offset 7: skipped: NOT_JSON" in caplog.text
+    assert "skipped snapshots, partition 4, offset 7: NOT_JSON" in caplog.text

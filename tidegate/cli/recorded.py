@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidegate.archive.store import BadArchive, is_archive
+from tidegate.client import BadRecord
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
@@ -45,7 +46,7 @@ def recorded(directory: Path, model: type[_Event]) -> Iterator[_Event]:
             try:
                 yield decode(model, record.value)
             except Unreadable as error:
-                text = "%s: %s, partition %d, offset %d: skipped: %s"
-                log.warning(text, directory, topic, record.partition, record.offset, error)
+                bad = BadRecord(topic, record.partition, record.offset, error, record.value)
+                log.warning("%s: skipped %s", directory, bad)
     except BadArchive as error:
         raise BadRecording(str(error)) from None
