@@ -31,14 +31,12 @@ def written() -> dict[str, list[dict[str, Any]]]:
 
 
 def test_events_of_0_1_0_are_read(written: dict[str, list[dict[str, Any]]]) -> None:
-    """Spec, snapshot, decisions, command and results, with their headers, to the values that were written."""
+    """Spec, snapshot, decisions, command and results, with their headers, to the bytes that were written."""
     for topic in TOPICS:
         for record in written[topic.suffix]:
             headers = [(name, value.encode()) for name, value in record["headers"]]
             event = decode(topic.model, record["value"].encode(), headers, record["key"].encode())
-            read = json.loads(value_of(event))
-            for name, was in json.loads(record["value"]).items():
-                assert read.get(name, was) == was or isinstance(was, dict | list), name
+            assert value_of(event) == record["value"].encode()
     assert {topic for topic, records in written.items() if records} == {
         *("jobs", "snapshots", "decisions", "commands", "results", STATES)
     }
