@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import types
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,24 @@ def test_a_disk_that_fails_for_a_while_does_not_end_the_watch(tmp_path: Path, mo
         "cannot report that the queries are idle",
     ]
     assert len(said) < 10
+
+
+def test_a_turn_counts_only_once_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut its file could be empty, and nobody could ever take it."""
+    control = Control.at(tmp_path, "job")
+    Claims(control).raise_fence(Token(5, 1), "a")
+    on_disk: list[str] = []
+
+    def synchronized(descriptor: int) -> None:
+        on_disk.append(Path(f"/proc/self/fd/{descriptor}").read_text("utf-8"))
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", synchronized)
+        with pytest.raises(OSError, match="Input/output error"):
+            control.take_turn(Token(5, 2), "driver-1")
+    assert on_disk == ['{"submission_id": "driver-1"}']
+    assert control.take_turn(Token(5, 2), "driver-2")
 
 
 def test_a_turn_that_could_not_be_written_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

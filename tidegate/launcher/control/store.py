@@ -115,6 +115,8 @@ class FolderStore:
         try:
             with file:
                 file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
         except BaseException:  # such as a full disk: an empty file would be nobody's, for ever
             (self.path / name).unlink(missing_ok=True)
             raise
