@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -165,6 +166,31 @@ def test_a_compressed_file_that_is_cut_off_is_named(recording: Path, cut: float)
     manifest.write_text(manifest.read_text("utf-8").replace("decisions.ndjson", "decisions.ndjson.gz"), "utf-8")
     with pytest.raises(BadRecording, match=r"decisions\.ndjson\.gz, after line "):
         list(read(recording, "decisions"))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_recording_has_its_name_only_once_it_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: bool
+) -> None:
+    """A power cut must not leave a recording that looks complete and has lost the end of a file."""
+    on_disk: dict[str, int] = {}
+
+    def synchronized(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        on_disk[path.name] = path.stat().st_size
+        assert (tmp_path / "noon").exists() == (path == tmp_path)
+
+    monkeypatch.setattr(os, "fsync", synchronized)
+    made = record.write_recording(
+        tmp_path / "noon",
+        [(TOPICS[0], [KafkaRecord(0, 0, 1, b"a", b"{}")])],
+        lambda files: RecordingManifest(topic_prefix="t.", recorded_at=NOW, files=files),
+        compress=compress,
+    )
+    manifest = (tmp_path / "noon" / "manifest.json").stat().st_size
+    written = {made.files[0].file: made.files[0].bytes, "manifest.json": manifest}
+    assert on_disk.items() >= written.items()
+    assert {"noon.partial", tmp_path.name} <= on_disk.keys()
 
 
 @pytest.mark.parametrize("name", ["noon.partial/mine.txt", "noon.partial"])

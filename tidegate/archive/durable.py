@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when the names in a folder are on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Return when the bytes of a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

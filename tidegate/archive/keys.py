@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from tidegate.archive.durable import sync_folder
+from tidegate.archive.durable import sync
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -92,7 +92,7 @@ def new_key(path: Path, service: str) -> SigningKey:
             file.flush()
             os.fsync(file.fileno())  # the next statement may say that only this key signs from now on
         shared.write_text(key.public.to_line() + "\n", encoding="utf-8")
-        sync_folder(path.parent)
+        sync(path.parent)
     except BaseException:  # such as a full disk: a file that holds no key would be in the way
         for each in (path, shared):
             each.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.archive.chain import Head, Mark
-from tidegate.archive.durable import sync_folder
+from tidegate.archive.durable import sync
 from tidegate.archive.keys import PublicKey, SigningKey, public_key
 
 PURPOSE = b"tidegate chain statement 1\n"
@@ -185,7 +185,7 @@ def _add(folder: Path, key: SigningKey, what: dict[str, Any]) -> Path:
     finally:
         scratch.unlink(missing_ok=True)
     for each in (folder, folder.parent):
-        sync_folder(each)
+        sync(each)
     return path
 
 

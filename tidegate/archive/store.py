@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from tidegate.archive.durable import sync_folder
+from tidegate.archive.durable import sync
 from tidegate.archive.manifest import KEPT_FOR_READERS, LAYOUT, ArchivedAlready, DataFile, Manifest, Span
 from tidegate.events.invalid import first_problem
 from tidegate.runtime.lock_file import lock_file
@@ -152,7 +152,7 @@ def adopt(folder: Path, version: int, staged: list[Staged]) -> list[DataFile]:
         )
     parents = {folder / parent for each in adopted for parent in Path(each.path).parents}
     for parent in sorted(parents, reverse=True):  # what is deeper first
-        sync_folder(parent)
+        sync(parent)
     return adopted
 
 
@@ -231,4 +231,4 @@ def _write(folder: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(folder / MANIFEST)
-    sync_folder(folder)
+    sync(folder)

@@ -19,6 +19,7 @@ from typing import IO
 
 from confluent_kafka import KafkaException
 
+from tidegate.archive.durable import sync
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay.files import MANIFEST, KafkaRecord, RecordingManifest, TopicFile, sha256, to_line, write_manifest
 from tidegate.replay.ranges import Ranges, TopicUnreadable, ranges_now
@@ -115,9 +116,12 @@ def write_recording(
         try:
             manifest = described(tuple(_write(partial, topic, some, compress) for topic, some in records))
             write_manifest(partial, manifest)
+            for each in (*partial.iterdir(), partial):  # a power cut must not leave half a recording under its name
+                sync(each)
             if directory.exists():
                 directory.rmdir()
             partial.rename(directory)
+            sync(directory.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
