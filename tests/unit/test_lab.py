@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -315,6 +316,42 @@ def test_the_tuner_names_a_policy_it_does_not_know() -> None:
     result = CliRunner().invoke(app, ["--policy", "keda", "--policy", "nope"])
     assert result.exit_code == 2
     assert "unknown policy 'nope', known are" in result.output
+
+
+def test_tuners_of_several_policies_may_write_into_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each adds its own to what is there by then, and nobody ever finds half a file."""
+    out, app = tmp_path / "tunings.json", typer.Typer()
+    app.command()(tuner.main)
+
+    def tuned(policy: str, **_: object) -> tuner.TunedPolicy:
+        if policy == "keda":  # meanwhile, another tuner ends
+            monkeypatch.setattr(Path, "write_text", written)
+            assert CliRunner().invoke(app, [*arguments, "--policy", "hpa"]).exit_code == 0
+        return tuner.TunedPolicy(policy, Tuning({"for": policy}, {}), 1.0)
+
+    def written(path: Path, text: str, **_: object) -> None:
+        assert path != out
+        path.write_bytes(text.encode())
+
+    arguments = ["--out", str(out), "--processes", "1"]
+    monkeypatch.setattr(tuner, "tune", tuned)
+    result = CliRunner().invoke(app, [*arguments, "--policy", "keda"])
+    assert result.exit_code == 0, result.exception
+    assert {name: kept["options"] for name, kept in json.loads(out.read_bytes()).items()} == {
+        name: {"for": name} for name in ("hpa", "keda")
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["tunings.json"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", None])
+def test_the_tuner_refuses_a_file_that_holds_no_tunings(tmp_path: Path, text: str | None) -> None:
+    """It says so before it starts: the search takes minutes."""
+    out, app = tmp_path / "tunings.json", typer.Typer()
+    app.command()(tuner.main)
+    out.mkdir() if text is None else out.write_text(text, "utf-8")
+    result = CliRunner().invoke(app, ["--out", str(out), "--policy", "keda", "--trials", "2"])
+    assert result.exit_code == 2
+    assert "holds no tunings" in result.output
 
 
 def test_the_kept_tunings_fit_their_policies() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -192,17 +193,33 @@ def main(
         raise refused("tidegate.lab.tune", error) from None
     named = ", ".join(path.name for path in load or ())
     label = f"{named} from hour {since:g}, speed {speed:g}" if named else "a noisy wave, random steps, a launch day"
-    kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
+    try:
+        _kept(out)
+    except (OSError, ValueError) as error:
+        raise refused("tidegate.lab.tune", f"--out {out}: holds no tunings: {error}") from None
     chosen, console = policy or known, Console()
     done = spread(partial(tune, loads=loads, trials=trials, seed=seed), chosen, processes=processes)
     for found in track(done, total=len(chosen), description="tuning", console=Console(stderr=True)):
-        kept[found.policy] = {
-            "options": found.tuning.options,
-            "guards": found.tuning.guards,
-            "trained_on": f"{label}; {trials} trials, seed {seed}",
-        }
-        out.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        _keep(out, found, f"{label}; {trials} trials, seed {seed}")
         console.print(f"{found.policy}: cost {found.cost:.0f} with {found.tuning.options} {found.tuning.guards}")
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    """Return the tunings in a file, by policy; none if there is no file. Raises `OSError` or `ValueError`."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not isinstance(kept, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004  (a value in a file, not an argument)
+    return kept
+
+
+def _keep(path: Path, found: TunedPolicy, trained_on: str) -> None:
+    """Add a tuning to those in a file, which another tuner may have written since, and which stays whole."""
+    one = {"options": found.tuning.options, "guards": found.tuning.guards, "trained_on": trained_on}
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    scratch.write_text(
+        json.dumps({**_kept(path), found.policy: one}, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )
+    scratch.replace(path)
 
 
 if __name__ == "__main__":
