@@ -21,6 +21,7 @@ from tests.support.tried import NIGHT, SPEC, recorded, simulated, write_hour
 from tidegate.cli import app
 from tidegate.console.whatif import asked_change, try_out
 from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.engine.state import JobState
 from tidegate.events.job import Mode
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
@@ -258,6 +259,32 @@ def test_what_follows_a_gap_in_the_recording_is_no_difference(lost: str) -> None
     assert differences_of(same) == []
     assert same.left_out[-1] == "80 decisions that follow missing ones"
     assert len(same.made) == 220
+
+
+@pytest.mark.parametrize("gap", [3, 40])
+def test_what_follows_a_gap_after_the_last_keyframe_is_left_out(gap: int) -> None:
+    """No later state counts the missing decisions: the window of the next one shows that there were some."""
+    hour = recorded()
+    last = max(place for place, each in enumerate(hour.decisions) if each.keyframe is not None)
+    torn = replace(
+        hour,
+        snapshots=[*hour.snapshots[: last + 10], *hour.snapshots[last + 10 + gap :]],
+        decisions=[*hour.decisions[: last + 10], *hour.decisions[last + 10 + gap :]],
+    )
+    same = attempt(torn, moments_of(torn), ThisEngine(), lambda spec: spec, seeds=1)
+    assert (same.leaves_at, differences_of(same), len(same.made)) == (None, [], last + 10)
+    assert same.left_out == (f"{len(hour.decisions) - last - 10 - gap} decisions that follow missing ones",)
+
+
+def test_a_time_without_snapshots_is_no_gap_in_the_recording() -> None:
+    """A collector that was away for a while leaves one: the decider decided on every snapshot that there was."""
+    hour, state, made = recorded(), JobState.new(), []
+    kept = [each for place, each in enumerate(zip(hour.snapshots, hour.decisions, strict=True)) if place % 40 < 30]
+    for snapshot, decision in kept:
+        state, decided = engine().step(state, snapshot, SPEC, replace(decision.observed, results=()))
+        made.append(decided)
+    moments = moments_of(RecordedJob([snapshot for snapshot, _ in kept], [], [], made))
+    assert [moment.decision for moment in moments.each] == made
 
 
 def test_the_twin_goes_on_with_its_own_state_after_a_gap() -> None:

@@ -6,6 +6,7 @@ spec in force. A later keyframe brings a new version of the spec, or an empty st
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -108,9 +109,10 @@ def moments_of(recorded: RecordedJob) -> Moments:
     found: list[Moment] = []
     before = without = stateless = 0
     known, gaps = False, _gaps(recorded.decisions)
+    sequences, since = [decision.sequence for decision in recorded.decisions], 0
     for place, decision in enumerate(recorded.decisions):
         frame = decision.keyframe
-        known = known and place not in gaps
+        known = known and place not in gaps and not _follows_others(decision, sequences, since, place)
         if frame is not None and specs.get(decision.spec_version) != frame.spec:
             specs[decision.spec_version] = frame.spec
         spec, snapshot = specs.get(decision.spec_version), snapshots.get(decision.sequence)
@@ -123,7 +125,7 @@ def moments_of(recorded: RecordedJob) -> Moments:
             stateless += 1
         else:
             starts = frame is not None and (not known or frame.state == NEW_STATE)
-            known = True
+            since, known = since if known else place, True
             found.append(Moment(snapshot, decision, spec, frame.state if frame is not None and starts else None))
     if not found:
         raise CannotTry(
@@ -134,10 +136,7 @@ def moments_of(recorded: RecordedJob) -> Moments:
 
 
 def _gaps(decisions: Sequence[Decision]) -> set[int]:
-    """Return the places before which decisions were not recorded: the states in keyframes count them.
-
-    Without a keyframe after it, a gap looks like a time without snapshots.
-    """
+    """Return the places before which decisions were not recorded: the states in keyframes count them."""
     frames = [(place, each.keyframe.state) for place, each in enumerate(decisions) if each.keyframe is not None]
     gaps: set[int] = set()
     for (start, was), (end, now) in pairwise(frames):
@@ -146,6 +145,16 @@ def _gaps(decisions: Sequence[Decision]) -> set[int]:
             steps = [two.sequence - one.sequence for one, two in pairwise(decisions[start : end + 1])]
             gaps.add(start + 1 + next((place for place, step in enumerate(steps) if step > min(steps)), 0))
     return gaps
+
+
+def _follows_others(decision: Decision, sequences: Sequence[int], since: int, place: int) -> bool:
+    """Whether decisions between two places were not recorded: the window of the last one holds more snapshots.
+
+    So a gap is found that no keyframe follows. A time without snapshots leaves none in the window either.
+    """
+    began = decision.sequence - decision.evidence.window_seconds - 1  # a snapshot is measured within its second
+    recorded = place + 1 - bisect_left(sequences, began, since, place)
+    return began >= sequences[since] and recorded < decision.evidence.snapshots
 
 
 def state_before(recorded: RecordedJob, sequence: int, engine: Engine) -> tuple[JobState, Moment]:
