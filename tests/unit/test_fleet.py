@@ -23,7 +23,7 @@ from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
 from tidegate.cli import app
 from tidegate.cli.doctor import refused_specs
-from tidegate.client import ClientSettings, loaded_specs
+from tidegate.client import ClientSettings, Received, loaded_specs
 from tidegate.console.pages import pools_page
 from tidegate.events.decision import Keyframe, Status
 from tidegate.events.envelope import value_of
@@ -188,6 +188,37 @@ def test_a_pool_is_gone_with_its_last_job() -> None:
     assert (pool["name"], pool["seen"]) == ("other", None)
     fleet.remove("rates")
     assert pools_page(NOW, fleet)["pools"] == []
+
+
+def test_a_snapshot_from_a_wrong_clock_pins_no_pool() -> None:
+    """The next snapshot of its job is newer, whatever the clock said; those of other jobs may be read later."""
+    fleet = Fleet()
+    for name in ("a", "b"):
+        fleet.take_spec(job(name))
+
+    def seen(name: str, number: int, workers: int, wrong: timedelta = timedelta()) -> int:
+        taken = snapshot(number, job_id=name)
+        assert taken.pool is not None
+        pool = taken.pool.model_copy(update={"workers_alive": workers})
+        fleet.take(taken.model_copy(update={"pool": pool, "observed_at": taken.observed_at + wrong}))
+        return fleet.pools["default"].slots.workers_alive
+
+    assert seen("a", 1, 5, timedelta(days=2)) == 5
+    assert seen("b", 2, 4) == 5
+    assert seen("a", 2, 3) == 3
+    assert seen("b", 1, 6) == 3
+    assert seen("b", 3, 2) == 2
+
+
+def test_a_decision_on_a_wrong_second_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for one ends at the first later one, but not at one that is later than when it was written."""
+    made = [decision(job(), NOW + timedelta(seconds=10 * step)) for step in range(4)]
+    made[0] = made[0].model_copy(update={"sequence": made[0].sequence + 2 * 86_400})
+    written = [NOW + timedelta(seconds=10 * step + 1) for step in range(4)]
+    for sequence, there in ((made[2].sequence, made[2]), (made[2].sequence - 1, None), (made[0].sequence, made[0])):
+        events = (Received(one, 0, place, at, b"") for place, (one, at) in enumerate(zip(made, written, strict=True)))
+        monkeypatch.setattr(feed, "received", lambda *_, found=events, **__: found)
+        assert feed.decision_on(ClientSettings(), "rates", sequence) == there
 
 
 def test_events_of_a_job_that_is_not_managed_are_skipped() -> None:

@@ -209,8 +209,12 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
     since = datetime.fromtimestamp(sequence, UTC) - CLOCKS_DIFFER
     events = received(Decision, settings, job=job_id, since=since, on_error=skip, timeout_seconds=FIND_SECONDS)
     with closing(events):
-        found = next((one.event for one in events if one.event.sequence >= sequence), None)
-    return found if found is not None and found.sequence == sequence else None
+        for one in events:
+            if one.event.sequence == sequence:
+                return one.event
+            if sequence < one.event.sequence < (one.written_at + CLOCKS_DIFFER).timestamp():
+                break  # one that is later than when it was written is of a wrong clock
+    return None
 
 
 def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResult]:

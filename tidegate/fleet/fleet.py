@@ -229,6 +229,8 @@ class FleetPool:
 
     slots: Pool
     seen_at: datetime
+    job_id: str
+    """Whose snapshot it was. Its next one is newer, even if a clock was ahead for this one."""
 
 
 class Fleet:
@@ -290,8 +292,8 @@ class Fleet:
         if snapshot.pool is None:
             return
         known = self.pools.get(snapshot.pool.pool_id)
-        if known is None or known.seen_at <= snapshot.observed_at:
-            self.pools[snapshot.pool.pool_id] = FleetPool(snapshot.pool, snapshot.observed_at)
+        if known is None or known.job_id == snapshot.job_id or known.seen_at <= snapshot.observed_at:
+            self.pools[snapshot.pool.pool_id] = FleetPool(snapshot.pool, snapshot.observed_at, snapshot.job_id)
 
     def _changed(self, job: FleetJob) -> None:
         self.revision += 1
