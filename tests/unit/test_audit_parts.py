@@ -14,14 +14,16 @@ from tidegate.engine.reservations import hold_for
 from tidegate.events.result import Phase
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.replay.audit.checks import AuditCheck, BadCheck, Hop, Severity, all_checks, parse_check
-from tidegate.replay.audit.facts import times_of
+from tidegate.replay.audit.facts import tally_rows, times_of
 from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
 from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import of_recording
 from tidegate.replay.audit.report import as_json, details, rows, verdict
 from tidegate.replay.audit.run import AuditFinding, AuditResult, CannotAudit, CheckOutcome, CheckStatus, audit
+from tidegate.replay.difference import Difference
 from tidegate.replay.files import BadRecording, RecordingManifest, TopicFile, write_manifest
+from tidegate.replay.verify import JobTally
 
 TEXT = """-- title: Sizes fit
 -- hop: operators
@@ -201,3 +203,12 @@ def test_the_page_escapes_what_it_shows_and_needs_nothing_else() -> None:
     assert "src=" not in page
     assert "<svg" in page
     assert '"count": 1' in as_json(audited(outcome(CheckStatus.FAILED, FORGED)))
+
+
+@pytest.mark.parametrize("sequence", [None, -1, int(START.timestamp()), 2**62])
+def test_a_forged_decision_is_a_finding_whatever_its_sequence(sequence: int | None) -> None:
+    """It must not end the audit: one on no possible second is told without a time."""
+    first = Difference("rates", sequence, "d", "partition 3, offset 17", "sequence", "1", "2")
+    (row,) = tally_rows(JobTally("rates", differing=4, first=first))
+    assert row[:4] == ("finding", "rates", 3, 17)
+    assert row[4] == (START if sequence == START.timestamp() else None)

@@ -82,6 +82,21 @@ def test_a_changed_figure_is_named_with_both_values(job: AuditedJob, tmp_path: P
     assert (int(only.recorded), int(only.cut)) == (batch.input_records + 1, batch.input_records)
 
 
+def test_a_snapshot_of_an_impossible_second_is_a_finding(job: AuditedJob, tmp_path: Path) -> None:
+    """A forged record must not end the audit: those before it are proved."""
+    _, logs = write_audited(tmp_path, [job])
+    shots = [decode(MetricSnapshot, record.value) for record in job.records["snapshots"]]
+    forged = {"sequence": 2**62, "snapshot_id": snapshot_id("rates", 2**62)}
+    shots.append(shots[-1].model_copy(update=forged))
+    (only,) = [each for each in compared(job, logs, shots) if each.verdict != "ok"]
+    assert (only.verdict, only.of.offset, only.figure, only.recorded) == (
+        "finding",
+        len(shots) - 1,
+        "sequence",
+        str(2**62),
+    )
+
+
 def test_a_changed_offset_is_found(job: AuditedJob, tmp_path: Path) -> None:
     """A committed offset that the log does not give is found."""
     _, logs = write_audited(tmp_path, [job])

@@ -30,6 +30,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
+from tidegate.fleet.fleet import PLAUSIBLE
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
@@ -147,11 +148,12 @@ def create_recomputed(spark: SparkSession, records: DataFrame, job: str | None) 
     read = records.where("topic IN ('snapshots', 'decisions')").selectExpr(
         "CAST(topic = 'decisions' AS INT) AS kind", "partition", "offset", "value"
     )
-    rows = [row for tally in verify(spark, read, job) for row in _tally_rows(tally)]
+    rows = [row for tally in verify(spark, read, job) for row in tally_rows(tally)]
     spark.createDataFrame(rows, RECOMPUTED).createOrReplaceTempView("recomputed")
 
 
-def _tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
+def tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of `recomputed` for one job."""
     nowhere = (tally.job_id, None, None, None)
     if tally.identical:
         yield "ok", *nowhere, None, None, tally.identical
@@ -162,7 +164,9 @@ def _tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
     if tally.first is not None:
         first, place = tally.first, PLACE.match(tally.first.place)
         where = (int(place[1]), int(place[2])) if place else (None, None)
-        at = None if first.sequence is None else datetime.fromtimestamp(first.sequence, UTC)
+        at, second = None, first.sequence
+        if second is not None and PLAUSIBLE[0] < second < PLAUSIBLE[1]:
+            at = datetime.fromtimestamp(second, UTC)
         found = f"{first.path} is {first.recorded}" + (f" ({first.note})" if first.note else "")
         yield "finding", tally.job_id, *where, at, found, f"recomputed: {first.recomputed}", tally.differing
 
