@@ -5,12 +5,16 @@ Of a command that has ended, only the id is kept: its results are not needed any
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import CLUSTER_FIELDS
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit
 from tidegate.events.way import Way
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
@@ -117,6 +121,7 @@ class CommandLog:
     def _add(self, result: ActionResult) -> None:
         if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
             return
+        result = _with_fields(result)
         for record in self._may_hide(result):
             record.went_on.add(result.command_id)
         if result.phase.terminal:
@@ -146,3 +151,19 @@ class CommandLog:
         if result.phase in _GOOD and result.kind is not CommandKind.STOP:
             job.last_good = result.parallelism
             job.incarnation = result.incarnation or job.incarnation
+
+
+def _with_fields(result: ActionResult) -> ActionResult:
+    """Return a result with what 0.1.0 wrote into its `details` instead, as far as that can be read."""
+    said, fields = result.details, dict[str, Any]()
+    if result.run is None and type(run := said.get("run")) is int and run >= 0:
+        fields["run"] = run
+    if result.checkpoint is None and "last_batches" in said:
+        with contextlib.suppress(ValueError, TypeError, AttributeError, OverflowError, OSError, RecursionError):
+            newest = json.loads(str(said["last_batches"])).items()
+            at = said.get("last_commit_at")
+            fields["checkpoint"] = CheckpointMark(
+                queries={name: QueryCommit(query_id=query, batch_id=batch) for name, (query, batch) in newest},
+                last_commit_at=None if at is None else datetime.fromtimestamp(float(at), UTC),
+            )
+    return result.model_copy(update=fields) if fields else result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 from services.decider.job_memory import JobMemory
 from tests.support import recordings
+from tests.support.command_log import command_log
 from tidegate.events.envelope import decode, value_of
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit
 from tidegate.events.topics import TOPICS
 
 STATES = "decider-state-changelog"
@@ -45,14 +47,17 @@ def test_events_of_0_1_0_are_read(written: dict[str, list[dict[str, Any]]]) -> N
 def test_a_restart_that_0_1_0_left_open_is_known_up_to_its_last_phase(
     written: dict[str, list[dict[str, Any]]],
 ) -> None:
-    """But not what to verify it against: that was text in `details`, so the actuator rolls it back."""
+    """So is what to verify it against: that was text in `details`."""
     results = [decode(ActionResult, record["value"].encode()) for record in written["results"]]
     assert [result.phase for result in results] == [
         *(Phase.ACCEPTED, Phase.STOPPING, Phase.STOPPED, Phase.STARTING, Phase.RUNNING)
     ]
-    assert results[2].details["last_batches"]
-    assert results[2].checkpoint is None
-    assert results[-1].run is None
+    log, restart = command_log(results), results[0].command_id
+    assert log.newest(restart, Phase.STOPPED).checkpoint == CheckpointMark(
+        queries={"rates": QueryCommit(query_id="102d7d50-86b8-42a4-91fb-6c3977ff59b3", batch_id=4)},
+        last_commit_at=datetime.fromtimestamp(1795956290.876603, UTC),
+    )
+    assert log.newest(restart, Phase.RUNNING).run == 1
 
 
 def test_what_a_decider_of_0_1_0_remembered_is_read(written: dict[str, list[dict[str, Any]]]) -> None:

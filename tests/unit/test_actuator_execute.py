@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -932,19 +933,51 @@ def test_results_are_readable(world: FakeWorld) -> None:
     assert second.last_commit_at is not None
 
 
-def test_results_of_an_older_version_end_in_a_run_that_is_verified(world: FakeWorld) -> None:
+@pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])
+def test_a_restart_that_0_1_0_left_open_is_verified(world: FakeWorld, phase: str) -> None:
+    """0.1.0 wrote into `details` where the checkpoint stood, as JSON, and the number of the run."""
+    world.start()
+    world.die_at = ("after", Phase(phase))
+    with pytest.raises(Died):
+        world.carry(command())
+    world.topic = [_by_0_1_0(result) for result in world.topic]
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    assert list(world.sizes.values()) == [2, 4]
+    assert world.topic[-1].downtime_seconds is not None
+
+
+def _by_0_1_0(result: ActionResult) -> ActionResult:
+    """Return a result as 0.1.0 would have written it."""
+    details = dict(result.details)
+    if result.run is not None:
+        details["run"] = result.run
+    if (mark := result.checkpoint) is not None:
+        batches = {name: [query.query_id, query.batch_id] for name, query in mark.queries.items()}
+        details["last_batches"] = json.dumps(batches, separators=(",", ":"))
+        if mark.last_commit_at is not None:
+            details["last_commit_at"] = mark.last_commit_at.timestamp()
+    return result.model_copy(update={"details": details, "checkpoint": None, "run": None, "way": None})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"last_batches": "{", "run": 1}, {"last_batches": "[1]", "run": 1}, {"last_batches": '{"ck":["q",-4]}'}],
+)
+def test_results_that_do_not_tell_what_to_verify_against_end_in_a_run_that_is_verified(
+    world: FakeWorld, said: dict[str, Any]
+) -> None:
     """A run that cannot be compared with recorded commits is stopped in good order; the last good size then runs."""
     world.start()
     world.die_at = ("after", Phase.RUNNING)
     with pytest.raises(Died):
         world.carry(command())
-    world.topic = [r.model_copy(update={"checkpoint": None, "run": None}) for r in world.topic]
+    world.topic = [r.model_copy(update={"checkpoint": None, "run": None, "details": said}) for r in world.topic]
     assert world.carry(command(), owner="b") is Phase.ROLLED_BACK
     assert list(world.sizes.values()) == [2, 4, 2]
     assert world.most_alive == 1
     failed = next(r for r in world.topic if r.attempt == 2)
     assert (failed.phase, failed.code) == (Phase.STOPPING, "NOT_VERIFIED")
-    assert "older version" in failed.sentence
+    assert "do not say what to compare" in failed.sentence
 
 
 @pytest.mark.parametrize("kind", [CommandKind.START, CommandKind.RESCALE, CommandKind.STOP])

@@ -1,8 +1,8 @@
 """VERIFY: has the new run committed its first batch? `start_watch.py` looks.
 
-What was there before is in the result of the stop: the newest commit of each query, and its id. Results written by a
-version of Tidegate that did not record it so cannot be verified against. Then the attempt counts as failed, which
-leads to an orderly stop and a start that can be verified.
+What was there before is in the result of the stop: the newest commit of each query, and its id. If it is not, because
+what 0.1.0 wrote there cannot be read, the attempt counts as failed, which leads to an orderly stop and a start that can
+be verified.
 
 If nothing is tried after a failed attempt, a driver that has not arrived is ended, as it has written nothing: a pod
 whose image is not there would make the job look as if it started, and nothing else could be started. One that waits
@@ -40,7 +40,7 @@ def verify(
     `last` says that nothing is tried after this attempt.
     """
     if stopped.checkpoint is None or running.run is None:
-        sentence = "An older version of Tidegate stopped the job and did not record what to compare the new run with."
+        sentence = "The results of the stop and the start do not say what to compare the new run with."
         outcome = ActionOutcome(ActionEvent.SILENT, sentence, "NOT_VERIFIED")
     else:
         token = Token(task.command.epoch, running.run)
