@@ -296,6 +296,20 @@ def test_a_deadline_without_limit_counts_from_the_last_sign_alone() -> None:
     assert deadline.see(StartProgress(finished_tasks=359), 3660.0) is not None
 
 
+@pytest.mark.parametrize(("first_batch", "hours"), [(None, 24), (3600.0, 24), (36_000.0, 30)])
+def test_a_deadline_without_limit_has_an_end_all_the_same(first_batch: float | None, hours: int) -> None:
+    """A job that finishes tasks but never a batch cannot be stopped, scaled or handed over while it is verified."""
+    deadline = StartDeadline(60.0, first_batch, now=0.0, elapsed=0.0, limited=False)
+    ended = None
+    for minute in range(3 * 24 * 60):
+        ended = deadline.see(StartProgress(finished_tasks=minute), 60.0 * minute)
+        if ended is not None:
+            assert minute == hours * 60 + (2 if hours == 30 else 1)
+            assert "although it made progress" in ended
+            return
+    raise AssertionError("it never ends")
+
+
 def test_a_commit_during_the_rollback_ends_the_rollback(world: StartingWorld) -> None:
     """The batch that was given up is committed by the stop, so the ordered size is started again, and verified."""
     world.start()

@@ -10,7 +10,8 @@ Where going back could help, a start may take, all in all,
     10 * start_deadline_seconds                         if the command has no expectation
 
 It could help against fewer slots, or another application. After growth, the last good size would need even longer, and
-a second attempt has nothing to go back to. So these may take any time while tasks finish.
+a second attempt has nothing to go back to. So these may take a day, or longer if the first line above says so: while a
+run is verified, nobody can stop or scale the job, and one that finishes tasks may never finish a batch.
 
 All times are this actuator's own, so the clocks of other machines do not matter. An actuator that takes over a command
 sees what happened so far as one sign of progress.
@@ -18,7 +19,6 @@ sees what happened so far as one sign of progress.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from tidegate.events.wire import Scalar
 
 _EXPECTATION_FACTOR = 3
 _NO_EXPECTATION_FACTOR = 10
+_UNLIMITED_SECONDS = 86_400.0
+"""How long a start may take at least where going back could not help."""
 
 
 def going_back_could_help(command: ScalingCommand, attempt: int) -> bool:
@@ -114,14 +116,14 @@ class StartDeadline:
         self._submitted_at = now - elapsed
         self.progress = StartProgress()
         """What was seen last."""
-        self.most_seconds = math.inf
+        self.most_seconds = (
+            start_deadline * _NO_EXPECTATION_FACTOR
+            if first_batch is None
+            else start_deadline + first_batch * _EXPECTATION_FACTOR
+        )
         """How long the start may take in all."""
-        if limited:
-            self.most_seconds = (
-                start_deadline * _NO_EXPECTATION_FACTOR
-                if first_batch is None
-                else start_deadline + first_batch * _EXPECTATION_FACTOR
-            )
+        if not limited:
+            self.most_seconds = max(self.most_seconds, _UNLIMITED_SECONDS)
 
     def see(self, progress: StartProgress, now: float) -> str | None:
         """Take note of a run's progress; return why waiting any longer is pointless, or None."""
