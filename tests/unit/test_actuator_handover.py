@@ -46,6 +46,8 @@ class HandoverWorld(FakeWorld):
     """After how long the second driver's other query commits."""
     caught_up: bool = False
     let_go_at: float | None = None
+    die_after_go: bool = False
+    """Whether the actuator dies when the driver that it has let go has taken note of that."""
     retired_at: float | None = None
 
     @property
@@ -95,6 +97,9 @@ class HandoverWorld(FakeWorld):
             self.paused |= {driver} if self.pauses else set()
             control.write_paused(hold.token, {"paused": self.pauses, "queries": {}})
         if go and go.submission_id == driver and go.token > token and fence and fence[0] <= go.token:
+            if self.die_after_go:
+                self.die_after_go = False
+                raise Died
             self.let_go_at, self.caught_up = self.seconds, False
             self.waiting.discard(driver)
             self.paused.discard(driver)
@@ -313,6 +318,52 @@ def test_a_first_driver_that_does_not_answer_is_stopped(world: HandoverWorld, mo
     assert world.phases()[5:] == ["stopped", "starting", "running", "rolled_back"]
     assert FIRST not in world.alive()
     assert SECOND not in world.alive()
+
+
+def test_a_first_driver_goes_on_although_its_cluster_is_silent(world: HandoverWorld) -> None:
+    """The second driver was not let go, so it writes nothing, whether it is alive or not: the job need not stop."""
+    world.pauses = False
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.RESUMING:
+            world.down_until = float("inf")
+
+    world.on_result = away
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases() == ["accepted", "warming", "switching", "resuming", "rolled_back"]
+    assert FIRST in world.alive()
+    assert world.last().submission_id == FIRST
+
+
+def test_a_successor_lets_the_first_driver_go_on_although_its_cluster_is_silent(world: HandoverWorld) -> None:
+    """The actuator that let it go had ended the second driver before."""
+    world.works = lambda size: size == 2
+
+    def die(result: ActionResult) -> None:
+        if result.phase is Phase.RESUMING:
+            world.die_after_go = True
+
+    world.on_result = die
+    with pytest.raises(Died):
+        world.carry(command())
+    assert world.alive() == [FIRST]
+    world.works, world.down_until = (lambda _size: True), float("inf")
+    assert world.carry(command(), owner="b") is Phase.ROLLED_BACK
+    assert world.alive() == [FIRST]
+    assert world.last().submission_id == FIRST
+
+
+def test_a_first_driver_does_not_go_on_if_nobody_knows_whether_the_second_has_ended(world: HandoverWorld) -> None:
+    """The second one was let go: if it lives, both would write (I4)."""
+    world.works = lambda size: size == 2
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.RESUMING:
+            world.down_until = world.seconds + 45
+
+    world.on_result = away
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases()[4:6] == ["resuming", "stopping"]
 
 
 def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(world: HandoverWorld) -> None:

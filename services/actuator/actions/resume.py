@@ -1,4 +1,8 @@
-"""RESUME: end the second driver of a handover that has failed, for certain, and let the first one go on."""
+"""RESUME: end the second driver of a handover that has failed, for certain, and let the first one go on.
+
+If the second driver was not let go, it cannot write, alive or not. Then nobody need know that it has ended: a cluster
+that does not answer does not stop the job.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +21,24 @@ from tidegate.launcher.control.files import HandoverOrder
 def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutcome:
     """End the driver of the result `second`; wait until the first one has committed a batch, or has nothing to do."""
     task.fence.check_epoch()
-    if second.submission_id is not None and not end_driver(task, drivers, second.submission_id):
-        sentence = f"The second driver, {second.submission_id}, could not be ended."
-        return ActionOutcome(ActionEvent.NOT_RESUMED, sentence, "NOT_RESUMED")
+    second_id = second.submission_id
+    if second_id is not None and not end_driver(task, drivers, second_id):
+        task.fence.take()  # from now on, whoever was not let go cannot be
+        if not _cannot_write(drivers, second_id):
+            sentence = f"The second driver, {second_id}, could not be ended."
+            return ActionOutcome(ActionEvent.NOT_RESUMED, sentence, "NOT_RESUMED")
     try:
-        first = others(task, drivers, second.submission_id)
+        first = {driver.submission_id for driver in others(task, drivers, second_id)}
     except NO_ANSWER as error:
-        return ActionOutcome(ActionEvent.NOT_RESUMED, f"Cannot tell what runs: {error}.", "NOT_RESUMED")
+        first = _known(task, drivers, second_id)
+        if len(first) != 1:
+            return ActionOutcome(ActionEvent.NOT_RESUMED, f"Cannot tell what runs: {error}.", "NOT_RESUMED")
     if len(first) != 1:
         what = "has ended" if not first else "is not the only one that is left"
         return ActionOutcome(ActionEvent.NOT_RESUMED, f"The first driver {what}.", "NOT_RESUMED")
     mark, _ = read_mark(task.spec.application.checkpoint_location, task.files)
     token = task.fence.take()
-    driver = first[0].submission_id
+    (driver,) = first
     drivers.control.let_go(HandoverOrder(token, driver))
     outcome = StartWatch(
         task, drivers, before=mark, token=token, submission_id=driver, since=task.clock.now(), limited=False
@@ -46,3 +55,17 @@ def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutco
         submission_id=driver,
         run=token.run,
     )
+
+
+def _cannot_write(drivers: JobDrivers, second_id: str) -> bool:
+    """Return whether a driver that may be alive was not let go, or had ended when this command let the first one go."""
+    go = drivers.control.go()
+    return go is None or go.submission_id != second_id
+
+
+def _known(task: Task, drivers: JobDrivers, second_id: str | None) -> set[str]:
+    """Return the first driver, without asking the cluster: the one that was told to pause, or that the log knows."""
+    hold = drivers.control.hold()
+    if hold is not None and hold.token.epoch == task.command.epoch:
+        return {hold.submission_id}
+    return {known for known in drivers.log.job(task.spec.job_id).submissions if known != second_id}
