@@ -790,15 +790,13 @@ def test_a_cluster_that_does_not_answer_for_a_moment_does_not_cost_the_driver_it
     world.start()
     world.obeys = False
 
-    def away(result: ActionResult) -> None:
-        if result.phase is Phase.STOPPING:
-            world.down_until = world.seconds + 4
-
     def tick() -> None:
+        asked = world.control.stop_marker()
+        if not world.down_until and asked is not None and asked[0].epoch == 7:
+            world.down_until = world.seconds + 4
         world.obeys = 0 < world.down_until < world.seconds - 4
         FakeWorld.tick(world)
 
-    world.on_result = away
     world.tick = tick  # type: ignore[method-assign]
     assert world.carry(command()) is Phase.VERIFIED
     stopped = next(r for r in world.topic if r.phase is Phase.STOPPED and r.command_id == "c")
@@ -931,6 +929,24 @@ def test_results_are_readable(world: FakeWorld) -> None:
     assert second is not None
     assert second.queries["ck"].query_id == "q"
     assert second.last_commit_at is not None
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["before it was asked", "after"])
+def test_a_successor_asks_no_driver_to_stop_while_its_cluster_is_silent(world: FakeWorld, asked: bool) -> None:
+    """Nobody could tell that it has ended, nor start another one; what was asked already is waited for."""
+    world.start()
+    world.die_at = ("after", Phase.STOPPING)
+    with pytest.raises(Died):
+        world.carry(command())
+    if asked:
+        world.control.request_stop(Token(7, 1), "c", 20.0)
+    world.down_until = world.seconds + (65 if asked else float("inf"))
+    spec = with_application(world.spec, stop_deadline_seconds=60.0)
+    assert world.carry(command(), owner="b", spec=spec) is (Phase.VERIFIED if asked else Phase.FAILED)
+    assert world.most_alive == 1
+    if not asked:
+        assert (world.topic[-1].code, world.drivers) == ("STOP_FAILED", {"driver-1-0": DriverState.RUNNING})
+        assert "The job runs on as it was." in world.topic[-1].sentence
 
 
 @pytest.mark.parametrize("phase", ["accepted", "stopping", "stopped", "starting", "running"])

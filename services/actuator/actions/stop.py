@@ -13,7 +13,7 @@ import contextlib
 import logging
 
 from services.actuator.actions.elsewhere import first_elsewhere
-from services.actuator.actions.waits import GRACE_SECONDS, KILL_SECONDS, LOOK_SECONDS, RETRY_SECONDS
+from services.actuator.actions.waits import GRACE_SECONDS, KILL_SECONDS, LOOK_SECONDS, RETRY_SECONDS, answer
 from services.actuator.checkpoint import committed_since, read_mark
 from services.actuator.drivers import NO_ANSWER, JobDrivers
 from services.actuator.machine import ActionEvent
@@ -33,11 +33,11 @@ def stop(
 
     `failed_from` is where the checkpoint stood when the run started that now seems to have failed. `may_refuse` says
     that nothing has been changed yet: a rescale, or a stop of a job that is to start again, then leaves a job alone
-    that would not go on where it stopped.
+    that would not go on where it stopped, or of which nobody could tell that it has ended.
     """
-    astray = _astray(task, drivers) if may_refuse and _goes_on(task) else None
-    if astray is not None:
-        return ActionOutcome(ActionEvent.WOULD_NOT_STOP, f"{astray} The job runs on as it was.", CHECKPOINT_ELSEWHERE)
+    refused = _refused(task, drivers) if may_refuse and _goes_on(task) else None
+    if refused is not None:
+        return refused
     started = task.clock.monotonic()
     drivers.request_stop(task.fence.take(), task.command.command_id)
     seconds = task.spec.application.stop_deadline_seconds + GRACE_SECONDS
@@ -90,11 +90,18 @@ def _goes_on(task: Task) -> bool:
     return task.command.kind is CommandKind.RESCALE or (task.command.kind is CommandKind.STOP and scaled_to_zero)
 
 
-def _astray(task: Task, drivers: JobDrivers) -> str | None:
-    """Return a sentence if a live driver keeps a checkpoint elsewhere than the spec says, else None."""
-    with contextlib.suppress(*NO_ANSWER):
-        return first_elsewhere(task.spec, drivers.live())
-    return None
+def _refused(task: Task, drivers: JobDrivers) -> ActionOutcome | None:
+    """Return that the job is left alone: a live driver keeps a checkpoint elsewhere, or the cluster does not answer."""
+    marker = drivers.control.stop_marker()
+    if marker is not None and marker[0].epoch >= task.command.epoch:
+        return None  # the drivers have been asked to stop
+    code = CHECKPOINT_ELSEWHERE
+    try:
+        why = first_elsewhere(task.spec, answer(task, drivers.live))
+    except NO_ANSWER as error:
+        why, code = f"Cannot tell what runs: {error}.", "STOP_FAILED"
+    sentence = f"{why} The job runs on as it was."
+    return None if why is None else ActionOutcome(ActionEvent.WOULD_NOT_STOP, sentence, code)
 
 
 def _extension(task: Task, drivers: JobDrivers) -> float:
