@@ -15,7 +15,7 @@ from tidegate import interrupts
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received, skip
 from tidegate.events.decision import Decision
-from tidegate.events.job import JobSpec
+from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, Phase
 from tidegate.fleet.changes import result_in_words
 from tidegate.terminal import clock, size, stdout, styled
@@ -27,7 +27,7 @@ class RequestTracker:
 
     version: int
     """Version of the spec that carries it."""
-    parallelism: int
+    asked: ManualScale
     lines: list[tuple[datetime, str, str]] = field(default_factory=list)
     """What to show: (when, status or phase, text)."""
     ended: bool = False
@@ -43,11 +43,16 @@ class RequestTracker:
         if decision.sentence != self._told:
             self._told = decision.sentence
             self.lines.append((decision.decided_at, decision.status.value, decision.sentence))
-        if decision.command is not None and decision.command.manual:
+        served = next((entry.numbers for entry in decision.trail if entry.code == "MANUAL"), None)
+        asked = {"size": self.asked.parallelism, "reason": self.asked.reason}
+        if served is not None and served != asked:
+            self.lines.append((decision.decided_at, decision.status.value, "Another request has replaced this one."))
+            self.ended = True
+        elif decision.command is not None and served is not None:
             self._command = decision.command.command_id
             for result in self._early:
                 self.result(result)
-        elif decision.command is None and self.parallelism == decision.current_parallelism:
+        elif decision.command is None and self.asked.parallelism == decision.current_parallelism:
             self.ended = self.succeeded = True  # the job has that size already
 
     def result(self, result: ActionResult) -> None:
@@ -64,7 +69,7 @@ class RequestTracker:
 def follow_manual(settings: ClientSettings, spec: JobSpec, began: datetime, timeout_seconds: float) -> int:
     """Show the progress of a manual request until it ends; return the exit code."""
     assert spec.manual is not None  # noqa: S101  (the caller has just written it)
-    request = RequestTracker(spec.version, spec.manual.parallelism)
+    request = RequestTracker(spec.version, spec.manual)
     events: queue.Queue[Decision | ActionResult | Exception] = queue.Queue()
     stop = threading.Event()
     deadline = time.monotonic() + timeout_seconds

@@ -1,0 +1,62 @@
+"""Which decisions and results `tidegate scale --wait` follows."""
+
+from __future__ import annotations
+
+from tests.support.engine import step
+from tests.support.events import START, job, result, steady
+from tidegate.cli.wait import RequestTracker
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.job import JobSpec, Mode
+from tidegate.events.result import Phase
+from tidegate.operate import with_mode, with_size
+
+FIRST = job(min_parallelism=2, max_parallelism=8)
+MINE = with_size(FIRST, 6, "noon", START)
+
+
+def _decided(spec: JobSpec) -> Decision:
+    """Return the decision on a job that has run under its first spec for a while, and whose newest spec is `spec`."""
+    state = JobState.new()
+    *earlier, newest = steady(12, rate=900, capacity=1000)
+    for one in earlier:
+        state, _ = step(state, one, FIRST, Observed(at=one.observed_at))
+    state = state._replace(in_flight=None, last_action_at=None)
+    _, decision = step(state, newest, spec, Observed(at=newest.observed_at))
+    return decision
+
+
+def _tracker() -> RequestTracker:
+    assert MINE.manual is not None
+    return RequestTracker(MINE.version, MINE.manual)
+
+
+def test_the_command_of_a_request_is_followed_to_its_end() -> None:
+    """Also if the spec has had another version since, which kept the request."""
+    for spec in (MINE, with_mode(MINE, Mode.PAUSED)):
+        decision, request = _decided(spec), _tracker()
+        assert decision.command is not None
+        request.decision(decision)
+        request.result(result(decision.command.command_id, Phase.VERIFIED, parallelism=6))
+        assert (request.ended, request.succeeded) == (True, True)
+
+
+def test_a_request_that_another_one_has_replaced_ends_without_success() -> None:
+    """The command of the other request says nothing about this one, not even if both were written at once."""
+    for other in (with_size(MINE, 3, "night", START), with_size(FIRST, 3, "night", START)):
+        decision, request = _decided(other), _tracker()
+        assert decision.command is not None
+        request.decision(decision)
+        request.result(result(decision.command.command_id, Phase.VERIFIED, parallelism=3))
+        assert (request.ended, request.succeeded) == (True, False)
+        assert request.lines[-1][2] == "Another request has replaced this one."
+
+
+def test_a_stop_is_not_taken_for_the_request() -> None:
+    """A spec that says that the job should not run comes first; that the job has stopped is no success."""
+    stopped = MINE.model_copy(update={"running": False, "version": MINE.version + 1})
+    decision, request = _decided(stopped), _tracker()
+    assert decision.command is not None
+    request.decision(decision)
+    request.result(result(decision.command.command_id, Phase.VERIFIED, parallelism=0))
+    assert not request.succeeded
