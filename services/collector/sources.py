@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
@@ -27,7 +31,7 @@ from tidegate.runtime.clock import Clock
 from tidegate.runtime.producer import said
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.events import PartitionOffsets
-from tidegate.sparklog.log_directory import READERS, JobReading, act_on
+from tidegate.sparklog.log_directory import READERS, JobReading
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +108,10 @@ class _Directory:
     """How many seconds the last look at it took."""
     checkpoints: dict[str, tuple[float, PartitionOffsets]] = field(default_factory=dict)
     """Of its jobs, by location: when each was read, and what it said."""
+    unread: deque[str] = field(default_factory=deque)
+    """Locations of checkpoints that are to be read."""
+    being_read: set[str] = field(default_factory=set)
+    """Those that a thread reads now; it may hang in one on a dead disk."""
 
     def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
         """Follow the wanted jobs."""
@@ -193,8 +201,9 @@ class Sources:
 
         Those that cannot be read in time are read on, so that the next round has their answer.
         """
-        known, seconds = self._directory(where).checkpoints, self.settings.log_timeout_seconds
-        call = self._checkpoint_workers.call(where, seconds, self._read_checkpoints, topics, known)
+        directory, seconds = self._directory(where), self.settings.log_timeout_seconds
+        known = directory.checkpoints
+        call = self._checkpoint_workers.call(where, seconds, self._read_checkpoints, topics, directory)
         await self.bounded("checkpoints", where, call)
         since = self.clock.monotonic() - CHECKPOINT_SECONDS
         for location in [location for location, (at, _) in list(known.items()) if at < since]:
@@ -207,20 +216,38 @@ class Sources:
 
         return self._directories.setdefault(where, _Directory(opened))
 
-    def _read_checkpoints(
-        self, topics: Mapping[str, Collection[str]], known: dict[str, tuple[float, PartitionOffsets]]
-    ) -> None:
-        """Note what can be read; one broken checkpoint must not hide the others."""
+    def _read_checkpoints(self, topics: Mapping[str, Collection[str]], directory: _Directory) -> None:
+        """Note what can be read, the oldest answers first; one that is broken or hangs must not hide the others."""
+        known, being_read = directory.checkpoints, directory.being_read
 
         def read(location: str) -> None:
             try:
                 at = self.clock.monotonic()
                 known[location] = at, checkpoint_offsets(self.files.place(location), topics[location])
-            except (OSError, ValueError, RecursionError) as error:
+            except Exception as error:  # noqa: BLE001 - nobody else hears of it
                 known.pop(location, None)
                 log.warning("cannot read the committed offsets in %s: %s", location, error)
 
-        act_on(list(topics), read, READERS)
+        def read_all(unread: deque[str]) -> None:
+            with suppress(IndexError):  # another thread may have taken the last one
+                while unread:
+                    being_read.add(location := unread.popleft())
+                    read(location)
+                    being_read.discard(location)
+
+        late = [location for location in topics if location in being_read]
+        directory.unread.clear()  # what an earlier round has not come to, this one reads
+        wanted = [location for location in topics if location not in late]
+        unread = deque(sorted(wanted, key=lambda location: known.get(location, (-inf, {}))[0]))
+        directory.unread = unread
+        threads = [threading.Thread(target=read_all, args=(unread,), daemon=True) for _ in unread][:READERS]
+        deadline = time.monotonic() + self.settings.log_timeout_seconds
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if late:
+            raise TimeoutError(f"no answer yet from {', '.join(late[:3])}")
 
     async def bounded(self, kind: str, place: str, answer: Awaitable[T]) -> T | None:
         """Return an answer, or None when the source, of a kind and at a place, fails or is too slow."""

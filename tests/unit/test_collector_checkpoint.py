@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -139,3 +140,36 @@ def test_checkpoints_that_take_longer_than_a_round_waits_are_known_in_a_later_on
     made = asyncio.run(play())
     assert any(Part.COMMITTED_OFFSETS in each.missing for each in made[:20])
     assert all(each.sources[0].committed_offsets == (4000, 4000, 4000, 3999) for each in made[20:])
+
+
+def test_a_checkpoint_that_hangs_hides_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be on a dead network disk; the jobs that have their logs in the same directory are read all the same."""
+    (tmp_path / "logs").mkdir()
+    checkpoint(tmp_path / "checkpoint", 0, '{"rec":{"0":4000,"1":4000,"2":4000,"3":3999}}')
+    released, hung = threading.Event(), list[Place]()
+
+    def on_dead_disk(root: Place, topics: Collection[str]) -> PartitionOffsets:
+        if root.name.startswith("dead"):
+            hung.append(root)
+            released.wait(30)
+        return checkpoint_offsets(tmp_path / "checkpoint", topics)
+
+    monkeypatch.setattr("services.collector.sources.checkpoint_offsets", on_dead_disk)
+    monkeypatch.setattr("services.collector.sources.CHECKPOINT_SECONDS", 0.1)
+
+    async def play() -> list[MetricSnapshot]:
+        names = [*(f"dead{number}" for number in range(12)), "a", "b"]
+        world = World(*(sleeper(tmp_path / "logs", name, tmp_path / name) for name in names), log_timeout_seconds=0.5)
+        await world.begin()
+        for seconds in (0, 10, 20, 30):
+            await world.turn(seconds)
+            await asyncio.sleep(0.2)
+        made = await world.snapshots(4 * len(names))
+        released.set()
+        return made
+
+    made = asyncio.run(play())
+    assert all(Part.COMMITTED_OFFSETS in each.missing for each in made if each.job_id.startswith("dead"))
+    newest = {each.job_id: each for each in made}
+    assert [newest[name].missing for name in ("a", "b")] == [(), ()]
+    assert len(hung) == len(set(hung)) == 12, "one that hangs costs one thread"
