@@ -284,6 +284,32 @@ def test_a_batch_counts_once_although_the_start_of_its_query_is_repeated() -> No
     assert ids(run.cut(between(30, 60))) == [0, 1, 2, 3, 4]
 
 
+def test_repeated_progress_sets_no_offsets_back() -> None:
+    """A look may end within a compacted log: nothing was uncommitted, so lag must not grow for that snapshot."""
+    run = fresh()
+    for number, run_id in ((1, "a"), (2, "a"), (3, "b"), (4, "b")):
+        run.apply(replace(progress(number, number, offset=100 * number), run_id=run_id))
+    for number, run_id in ((1, "a"), (2, "a"), (3, "b")):
+        run.apply(replace(progress(number, number, offset=100 * number), run_id=run_id))
+        assert run.committed == {"rec": {0: 400}}
+    again = [line for line in recorded() if b"QueryProgress" in line[:100]]
+    assert run_of([*recorded(), *again[:2]]).committed == run_of(recorded()).committed
+
+
+def test_a_run_from_an_older_checkpoint_sets_the_offsets_back() -> None:
+    """Somebody has put back a copy of the checkpoint: its batches have the same ids, but the run is a newer one."""
+    run = fresh()
+    for number in range(5):
+        run.apply(replace(progress(number, number, offset=100 * number), run_id="a"))
+    run.apply(QueryStarted("q", T))
+    run.apply(replace(progress(2, 6, offset=100), add_batch_seconds=None, run_id="b"))
+    assert run.committed == {"rec": {0: 100}}
+    for number, at, run_id in ((2, 7, "b"), (3, 8, "b"), (3, 9, "c")):
+        run.apply(replace(progress(number, at, offset=100 * number, seconds=0.5), run_id=run_id))
+        assert run.committed == {"rec": {0: 100 * number}}
+    assert ids(run.cut(between(0, 10))) == [0, 1, 2, 3, 4, 2, 3, 3]
+
+
 def test_the_newest_batches_are_kept_and_the_rest_counted() -> None:
     """A snapshot has at most 200 batches and says how many were left out."""
     run = fresh()

@@ -115,6 +115,10 @@ class _Query:
     active: bool = True
     failure: str | None = None
     last_batch: int = -1
+    run_id: str = ""
+    """Which run of it told its progress last."""
+    told_at: datetime | None = None
+    """When the trigger started of which it told last."""
     batch_at: datetime | None = None
     """When it ended its last batch."""
     running: BatchInProgress | None = None
@@ -132,6 +136,10 @@ class _Query:
     def done(self) -> bool:
         """Whether it has ended without a failure."""
         return not self.active and self.failure is None
+
+    def is_newer_run(self, event: events.QueryProgress) -> bool:
+        """Whether another run tells this, later; within a run, batch ids never fall."""
+        return event.run_id != self.run_id and (self.told_at is None or event.started_at > self.told_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,11 @@ class ApplicationRun:
             case events.QueryStarted():
                 before = self._query(event.query_id)
                 self._queries[event.query_id] = _Query(
-                    committed=before.committed, assigned=before.assigned, last_batch=before.last_batch
+                    committed=before.committed,
+                    assigned=before.assigned,
+                    last_batch=before.last_batch,
+                    run_id=before.run_id,
+                    told_at=before.told_at,
                 )
             case events.QueryIdle():
                 query = self._query(event.query_id)
@@ -332,6 +344,11 @@ class ApplicationRun:
 
     def _progress(self, event: events.QueryProgress) -> None:
         query = self._query(event.query_id)
+        if event.batch_id <= query.last_batch and query.is_newer_run(event):
+            query.last_batch = event.batch_id - 1  # its checkpoint is an older one
+        elif event.batch_id < query.last_batch:
+            return  # repeated in a compacted log
+        query.run_id, query.told_at = event.run_id, event.started_at
         before = self.committed if len(self._queries) > 1 else {}
         query.active = True
         query.committed = event.committed or query.committed
@@ -342,7 +359,7 @@ class ApplicationRun:
         if query.running is not None and query.running.batch_id <= event.batch_id:
             query.running = None
         if event.add_batch_seconds is None or event.batch_id <= query.last_batch:
-            return  # a trigger without a batch, or a repetition in a compacted log
+            return  # a trigger without a batch, or a repetition
         batch = MicroBatch(
             batch_id=event.batch_id,
             started_at=event.started_at,

@@ -125,6 +125,8 @@ class QueryProgress:
     """Topics of which the query reads only the partitions that its option `assign` names."""
     limited: frozenset[str] = frozenset()
     """Topics of which the batch left records although another source had no more: a limit of their own source binds."""
+    run_id: str = ""
+    """Which run of the query it is: each start has an id of its own."""
 
     @property
     def finished_at(self) -> datetime:

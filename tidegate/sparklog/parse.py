@@ -162,6 +162,7 @@ def _progress(event: Any) -> events.SparkEvent:
         assigned=_assigned(sources),
         limited=_limited(sources),
         real_time=any(_reads_on(source) for source in sources),
+        run_id=_text(progress.get("runId", "")),
     )
     _ = made.finished_at  # a batch that ends after the year 9999 is a broken line
     return made
