@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -327,6 +328,28 @@ def test_an_answer_of_another_kind_is_no_answer(tmp_path: Path, apps: object) ->
     for ask in (lambda: yarn.state(SPEC, "t"), lambda: yarn.applications(SPEC), lambda: yarn.granted(SPEC, "a")):
         with pytest.raises(BackendUnreachable):
             ask()
+
+
+@pytest.mark.parametrize(("hours", "asks"), [(0.01, True), (2.0, False), (None, True)])
+def test_nodes_of_runs_that_ended_long_ago_are_not_asked(tmp_path: Path, hours: float | None, asks: bool) -> None:
+    """Twenty old runs whose nodes a cloud has taken away would else keep each command waiting for minutes."""
+    nodes: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/ws/v1/node/"):
+            nodes.append(request.extensions["timeout"]["connect"])
+            raise httpx.ConnectTimeout("gone")
+        if request.url.path.endswith("/appattempts"):
+            attempt = {"nodeHttpAddress": "nm:8042", "containerId": "c"}
+            return httpx.Response(200, json={"appAttempts": {"appAttempt": [attempt]}})
+        ended = {} if hours is None else {"finishedTime": int((time.time() - 3600 * hours) * 1000)}
+        app = {"id": "a", "name": "rates", "state": "FINISHED", "user": "ann", "applicationTags": "t", **ended}
+        return httpx.Response(200, json={"apps": {"app": [app]}})
+
+    yarn = Yarn(tmp_path, ResourceManager(transport=httpx.MockTransport(answer)))
+    assert yarn.state(SPEC, "t") is DriverState.ENDED
+    assert bool(nodes) is asks
+    assert all(seconds <= 2.0 for seconds in nodes)
 
 
 @pytest.mark.parametrize("said", ["<html>log in</html>", "[]", '{"container": null}', '{"container": {"state": []}}'])

@@ -18,6 +18,8 @@ RUNNING = "RUNNING"
 LIVE = ",".join(sorted({*PENDING, RUNNING}))
 ENDED = "FAILED,FINISHED,KILLED"
 TAG_PREFIX = "tidegate-"
+NODE_CONNECT_SECONDS = 2.0
+"""How long a node may take to accept a connection: one that is gone does not."""
 _SPARK = "SPARK"
 
 
@@ -33,6 +35,7 @@ class ResourceManager:
     """Asks ResourceManagers by the address of their web page, such as `http://rm:8088`. Thread-safe."""
 
     def __init__(self, timeout_seconds: float = 10.0, transport: httpx.BaseTransport | None = None) -> None:
+        self._of_node = httpx.Timeout(timeout_seconds, connect=min(timeout_seconds, NODE_CONNECT_SECONDS))
         # it is on the internal network: ignore proxies from the environment
         self._http = httpx.Client(
             timeout=timeout_seconds, trust_env=False, transport=transport, follow_redirects=True, auth=Negotiate()
@@ -61,7 +64,7 @@ class ResourceManager:
     def text(self, url: str, **query: str) -> str:
         """Return the text at an address, such as a log at a NodeManager; empty if there is none."""
         try:
-            response = self._http.get(url, params=query)
+            response = self._http.get(url, params=query, timeout=self._of_node)
         except HTTP_ERRORS:
             return ""
         return response.text if response.is_success else ""

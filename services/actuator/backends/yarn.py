@@ -9,7 +9,8 @@ a driver again by itself: the actuator decides that. The launcher goes along as 
 container is on any node.
 
 An application has ended to the ResourceManager some time before its driver's processes have. So its node is asked, too.
-If that does not answer, the ResourceManager's word counts: otherwise a dead node would keep the job down for ever.
+If that does not answer, the ResourceManager's word counts: otherwise a dead node would keep the job down for ever. That
+of a run that ended long ago is not asked: a cloud takes nodes away, and each would have to be waited for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 import weakref
 import zipfile
 from collections.abc import Callable, Mapping
@@ -69,6 +71,9 @@ _ALIVE = frozenset({"RUNNING", "KILLING", "RELAUNCHING", "REINITIALIZING", "PAUS
 """States of a container, as its node tells them, in which it has processes."""
 _ERRORS = ("Exception", "ERROR", "Error:", "must be set")
 
+LATELY_SECONDS = 3600.0
+"""For so long after an application has ended, by our clock, its node is asked whether its driver has, too."""
+
 T = TypeVar("T")
 
 
@@ -117,7 +122,7 @@ class Yarn:
         """Return what the ResourceManager says about a driver, and of one that has ended, its node."""
         apps = self._of(spec, submission_id)
         states = {str(app["state"]) for app in apps}
-        if RUNNING in states or any(self._has_process(spec, app) for app in apps if app["state"] not in PENDING):
+        if RUNNING in states or any(self._has_process(spec, app) for app in apps if _ended_lately(app)):
             return DriverState.RUNNING
         if states & PENDING:
             return DriverState.PENDING
@@ -232,6 +237,13 @@ def _conf(submission: Submission, tag: str, code: Path) -> dict[str, str]:
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.submit.waitAppCompletion": "false",
     }
+
+
+def _ended_lately(app: Mapping[str, Any]) -> bool:
+    """Return whether an application has ended, and the ResourceManager does not say that this was long ago."""
+    at = app.get("finishedTime")
+    is_old = isinstance(at, int) and 0 < at / 1000 < time.time() - LATELY_SECONDS
+    return app["state"] not in PENDING and not is_old
 
 
 def _state(text: str) -> str | None:
