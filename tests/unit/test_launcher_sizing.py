@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import types
 from collections.abc import Callable
@@ -94,6 +95,19 @@ def test_without_an_order_nothing_is_asked(driver: Driver) -> None:
     driver.order(4, for_run=Token(4, 1))
     assert driver.look(3) == {}
     assert driver.spark.asked == []
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_thousand_executors_do_not_fill_the_control_files(driver: Driver, busy: bool) -> None:
+    """A ConfigMap holds 1 MiB for the files of twenty runs; how many have worked is told of all of them."""
+    driver.spark.limit = driver.spark.free = 2000
+    driver.spark.busy = busy
+    driver.queries = [FakeQuery(message="Processing new data" if busy else "Waiting for data to arrive")]
+    driver.order(1500)
+    told = driver.look(20)
+    assert len(json.dumps(told)) < 10_000
+    assert (told["slots"], "working_at" in told) == (1500, True)
+    assert told["worked"] == (1500 if busy else 0)
 
 
 def test_a_size_is_reported_as_it_comes(driver: Driver) -> None:

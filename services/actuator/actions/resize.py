@@ -123,7 +123,7 @@ class _SizeChange:
         now = self.task.clock.monotonic()
         if (grant := (self._granted, slots)) != self._grant:
             self._grant, self._grant_at = grant, now
-        worked = sum(executor["tasks"] > 0 for executor in facts["executors"].values())
+        worked = facts["worked"]
         progress = (-abs(self.ordered - slots), worked)
         if self._progress == (-1, -1) or progress > self._progress:
             self._progress, self._progress_at = progress, now

@@ -9,7 +9,7 @@ How far it has come is in the run's `sized` file:
 
     epoch, run, parallelism      the order
     slots                        slots of the executors that are there; those that leave count until they are gone
-    executors                    by id: cores and finished tasks
+    executors                    by id: cores and finished tasks, of some; `worked`: how many of all have finished one
     registered_at                since when there are exactly as many as ordered; absent while there are not
     working_at                   when the new size worked first, which is as soon as one of these holds:
                                  each executor has finished a task; a batch started and ended with all of them (`unused`
@@ -44,9 +44,11 @@ SPREAD_SECONDS = 5.0
 """How long one look waits for such a moment in order to spread the state; later looks try again."""
 IDLE_SECONDS = 5.0
 """For how long queries must have had nothing to do."""
+_LISTED = 100
+"""How many executors are listed at most, as all files of a job share the 1 MiB of a ConfigMap."""
 _REASONS, _REASON_CHARS = 3, 500
 """Of how many executors it is told why they died, and in how many characters: Spark keeps a hundred, Kubernetes says a
-page about each, and all files of a job share the 1 MiB of a ConfigMap."""
+page about each."""
 
 
 @dataclass
@@ -169,7 +171,8 @@ class _Change:
         lost |= {one.id: one.reason[:_REASON_CHARS] for one in dead[-_REASONS:]}
         self._facts |= {
             "slots": sum(executor.cores for executor in alive),
-            "executors": {one.id: {"cores": one.cores, "tasks": one.finished_tasks} for one in alive},
+            "executors": {one.id: {"cores": one.cores, "tasks": one.finished_tasks} for one in alive[:_LISTED]},
+            "worked": sum(one.finished_tasks > 0 for one in alive),
             "lost": lost,
             "tasks_failed": sum(executor.failed_tasks for executor in listed) - self._failed,
         }
@@ -194,7 +197,7 @@ class _Change:
         # the batch after the last one may have started before the executors came; the next one started with all of them
         used = any(_ended(query) >= self._batches.get(query.runId, -1) + 2 for query in queries)
         if not unused or used or idle:
-            self._facts |= {"working_at": utc_now(), "unused": unused, "idle": bool(unused) and not used}
+            self._facts |= {"working_at": utc_now(), "unused": unused[:_LISTED], "idle": bool(unused) and not used}
 
     def report(self, control: Control, token: Token) -> None:
         """Write what has changed."""
