@@ -247,6 +247,23 @@ def test_cost_weighs_the_restart() -> None:
     assert propose("cost", case(small), horizon_seconds=3600.0).size == 2
 
 
+@pytest.mark.parametrize(("count", "least", "most"), [(3, 99, 101), (4, 99, 102), (64, 69, 132)])
+def test_cost_compares_as_many_sizes_as_it_says(
+    count: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sizes` of them, the current one of 100 slots in the middle."""
+    compared = list[int]()
+
+    def cost(_rule: Cost, size: int, *_: object) -> float:
+        compared.append(size)
+        return float(size)
+
+    monkeypatch.setattr(Cost, "cost", cost)
+    propose("cost", case(current=100, spec=job(max_parallelism=1000)), sizes=count)
+    assert compared == [*range(least, most + 1), 100]  # the last one is what staying costs
+    assert len(compared) == count + 1
+
+
 def test_splitmix64_is_the_published_generator() -> None:
     """The first three numbers of seed 1234567 are those of its reference implementation."""
     assert [splitmix64(1234567, n) for n in range(3)] == [

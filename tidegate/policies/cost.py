@@ -94,7 +94,7 @@ class Cost(Rule[CostOptions, NoMemory]):
         if isinstance(found, Proposal):
             return found
         start = clamp(case, current)
-        low, high = clamp(case, start - o.sizes // 2), clamp(case, start + o.sizes // 2)
+        low, high = clamp(case, start - (o.sizes - 1) // 2), clamp(case, start + o.sizes // 2)
         # With handover first, sizes that the pool has no room for next to the present one take a restart.
         outages = {size: change_to(case, size, o.assumed_restart_seconds).outage for size in range(low, high + 1)}
         costs = {size: self.cost(size, current, found, outage) for size, outage in outages.items()}
