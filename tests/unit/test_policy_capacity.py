@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from bench.streams import decided
 from tests.support.cases import AT, case, evidence, policy, propose
+from tests.support.engine import check_spec
 from tests.support.events import job
 from tidegate.engine.case import Case
+from tidegate.engine.decide import KEYFRAME_EVERY
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import Slice
+from tidegate.events.job import Scaling
 from tidegate.events.snapshot import Pool
 from tidegate.events.way import Way
 from tidegate.policies import forecast_rules, queueing_rules
@@ -49,6 +53,36 @@ def test_threshold_can_look_at_lag_too() -> None:
     given, memory = case(seen), ThresholdMemory(AT - 60)
     assert propose("threshold", given, memory).size == 3
     assert propose("threshold", given, memory, lag_up_seconds=60.0).size == 5
+
+
+@pytest.mark.parametrize(
+    ("extreme", "limit", "problem"),
+    [
+        (
+            {"policy": "threshold", "policy_options": {"batch_interval_seconds": 5e-324}},
+            {"policy": "threshold", "policy_options": {"batch_interval_seconds": 0.001}},
+            "scaling.policy_options.batch_interval_seconds: must be at least 0.001, found 5e-324",
+        ),
+        (
+            {"policy": "learning", "policy_options": {"lag_price": 1.7e308}},
+            {"policy": "learning", "policy_options": {"slot_price": 1e9, "lag_price": 1e9, "restart_price": 1e9}},
+            "scaling.policy_options.lag_price: must be at most 1e+09, found 1.7e+308",
+        ),
+        (
+            {"guards": {"quota": {"memory_gb": 1.7e308}}},
+            {"guards": {"quota": {"memory_gb": 1e12}}},
+            "scaling.guards.quota.memory_gb: must be at most 1e+12, found 1.7e+308",
+        ),
+    ],
+)
+def test_an_option_that_nothing_can_be_calculated_with_is_refused(
+    extreme: dict[str, Any], limit: dict[str, Any], problem: str
+) -> None:
+    """Its results were infinite, so the engine failed on the job's snapshots. With the limit it decides."""
+    assert check_spec(job(**extreme)) == [problem]
+    scaling = Scaling(max_parallelism=32, **limit)
+    decisions = [decision for _, decision in decided("rates", KEYFRAME_EVERY + 2, scaling=scaling, seed=3)]
+    assert decisions[KEYFRAME_EVERY].keyframe is not None
 
 
 def test_threshold_refuses_crossed_ratios() -> None:

@@ -75,9 +75,9 @@ class LearningOptions:
     low_utilization: float = option(0.4, "utilization below which the load is low", unit="share", ge=0, le=1)
     high_utilization: float = option(0.8, "utilization from which the load is high", unit="share", gt=0, le=1)
     step_share: float = option(0.25, "size of a step, at least one executor", unit="share of the size", gt=0, le=1)
-    slot_price: float = option(1.0, "price of running at the largest size", ge=0)
-    lag_price: float = option(2.0, "price of lag at the objective", ge=0)
-    restart_price: float = option(0.3, "price of a change", ge=0)
+    slot_price: float = option(1.0, "price of running at the largest size", ge=0, le=1e9)
+    lag_price: float = option(2.0, "price of lag at the objective", ge=0, le=1e9)
+    restart_price: float = option(0.3, "price of a change", ge=0, le=1e9)
     assumed_restart_seconds: float = option(30.0, "restart time to expect until one is measured", unit="s", ge=0)
 
 

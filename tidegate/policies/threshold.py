@@ -48,7 +48,7 @@ class ThresholdOptions:
     scaling_up_ratio: float = option(0.9, "ratio at which the job scales up", unit="share", gt=0)
     scaling_down_ratio: float = option(0.3, "ratio at which the job scales down", unit="share", gt=0)
     batch_interval_seconds: float | None = option(
-        None, "trigger interval of the query; absent: the ratio is the utilization", unit="s", gt=0
+        None, "trigger interval of the query; absent: the ratio is the utilization", unit="s", ge=0.001
     )
     lag_up_seconds: float | None = option(
         None, "lag, in seconds of work, above which the job also scales up; absent: lag is ignored", unit="s", gt=0

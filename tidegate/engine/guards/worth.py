@@ -175,7 +175,9 @@ class Quota(Guard):
     }
 
     slots: int | None = option(None, "slots the job may use; no limit when absent", unit="slots", ge=1)
-    memory_gb: float | None = option(None, "executor memory the job may use; no limit when absent", unit="GB", gt=0)
+    memory_gb: float | None = option(
+        None, "executor memory the job may use; no limit when absent", unit="GB", gt=0, le=1e12
+    )
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Return the largest size of whole executors within the quota."""
