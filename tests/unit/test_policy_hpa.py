@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import case, decide, evidence, policy, propose
+from tests.support.cases import AT, case, decide, evidence, policy, propose
 from tests.support.engine import check_spec
 from tests.support.events import job, snapshot, steady
 from tidegate.engine.state import JobState
@@ -231,6 +231,74 @@ def test_each_rate_policy_looks_back_over_its_own_period() -> None:
     memory = hpa.ordered(before, first.memory, first, first.size)
     later = case(evidence(utilization=1.0), current=19, spec=job(max_parallelism=64), after=30)
     assert hpa.propose(later, memory).size == 20
+
+
+@pytest.mark.parametrize(("current", "bound"), [(2, 4), (20, 16)])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("hpa", {"target_lag_records_per_slot": 100, "up_policies": "1 Pods/60s", "down_policies": "1 Pods/60s"}),
+        ("keda", {"up_policies": "1 Pods/60s", "down_policies": "1 Pods/60s"}),
+        ("varga", {"up_policies": "1 Pods/60s", "down_policies": "1 Pods/60s"}),
+    ],
+)
+def test_a_size_outside_the_bounds_first_goes_to_the_bound(
+    name: str, options: dict[str, Any], current: int, bound: int
+) -> None:
+    """`reconcileAutoscaler` looks at no metric and no rate policy then, and adds no recommendation."""
+    rule = policy(name, **options)
+    spec = job(min_parallelism=4, max_parallelism=16)
+    seen = evidence(utilization=1.0, lag_records=800, slots_granted=current)
+    first = rule.propose(case(seen, current=current, spec=spec), rule.Memory())
+    assert (first.size, first.code) == (bound, "HPA_OUT_OF_BOUNDS")
+    behaviour: Any = getattr(first.memory, "behaviour", first.memory)
+    assert behaviour.highs == ((AT, current),), "the first recommendation of all is the current size"
+
+
+def test_an_outdated_event_is_replaced_by_the_next_one_of_its_direction() -> None:
+    """Growth is outdated after 15 s, so the next one takes its place, and the 60 s of scale-downs miss it.
+
+    `storeScaleEvent` replaces one event: at 16 slots, of which 4 were added in each of two steps, the scale-down limit
+    counts 4 of 8 if the steps were 20 s apart, and all of them after 10 s.
+    """
+    options: dict[str, Any] = {"down_policies": "10 Pods/60s", "stabilization_down_seconds": 0.0}
+    for apart, want in ((10.0, 16 - 8 - 10), (20.0, 16 - 4 - 10)):
+        hpa = policy("hpa", **options)
+        memory = hpa.Memory()
+        for number, before in enumerate((8, 12)):
+            of = case(evidence(utilization=1.0), current=before, spec=job(max_parallelism=64), after=apart * number)
+            proposal = hpa.propose(of, memory)
+            memory = hpa.ordered(of, proposal.memory, proposal, before + 4)
+        events, limit = memory.events, rules.scale_down_limit
+        assert limit(16, events, [RatePolicy("Pods", 10, 60)], "Max", AT + apart + 1) == want
+
+
+def test_a_recommendation_may_be_below_the_minimum() -> None:
+    """The raw one is recorded: with a minimum that is lower now, it was no reason to keep 8 slots for 300 s."""
+    hpa, memory = policy("hpa"), None
+    for after, least, want in ((0.0, 8, 8), (200.0, 8, 8), (301.0, 1, 1), (302.0, 1, 1)):
+        of = case(evidence(utilization=0.01), current=8, after=after, spec=job(min_parallelism=least))
+        proposal = hpa.propose(of, memory or hpa.Memory())
+        assert proposal.size == want
+        memory = proposal.memory
+
+
+def test_without_behaviours_a_record_as_old_as_the_window_counts() -> None:
+    """`stabilizeRecommendation` drops what is older than 300 s; with a `behavior` only what is younger counts."""
+    idle = evidence(utilization=0.1)
+    for limits, want in (("legacy", 4), ("behavior", 1)):
+        hpa = policy("hpa", limits=limits)
+        first = hpa.propose(case(idle), hpa.Memory())
+        assert hpa.propose(case(idle, after=300.0), first.memory).size == want
+        assert hpa.propose(case(idle, after=300.5), first.memory).size == 1
+
+
+@pytest.mark.parametrize("option", ["stabilization_up_seconds", "stabilization_down_seconds"])
+def test_a_stabilization_window_has_an_hour_at_most(option: str) -> None:
+    """As Kubernetes validates it, in both directions."""
+    assert check_spec(job(policy="hpa", policy_options={option: 3600.0})) == []
+    (found,) = check_spec(job(policy="hpa", policy_options={option: 3601.0}))
+    assert found == f"scaling.policy_options.{option}: must be at most 3600, found 3601.0"
 
 
 @pytest.mark.parametrize("name", ["hpa", "keda", "varga"])

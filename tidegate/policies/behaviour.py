@@ -2,6 +2,8 @@
 
     proposed size -> stabilization windows -> rate policies -> bounds of the spec
 
+A size outside the bounds of the spec first goes exactly to the bound, whatever is proposed.
+
 **Stabilization.** A scale-up goes to the smallest size proposed in the last `stabilization_up_seconds`, a scale-down to
 the largest proposed in the last `stabilization_down_seconds`. A short dip of the load therefore removes no slots.
 
@@ -29,6 +31,7 @@ Source: kubernetes/kubernetes `pkg/controller/podautoscaler`. Options and defaul
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +50,7 @@ RATE_POLICIES = rf"^\s*(?:{_ONE}\s*(?:;\s*{_ONE}\s*)*)?$"
 """The rate policies that Kubernetes permits, as a pattern for the JSON Schema: its longest period is 1800 s."""
 
 BEHAVIOUR_REASONS = {
+    "HPA_OUT_OF_BOUNDS": Reason("a size outside the spec's bounds first goes to the bound, whatever the metrics say"),
     "HPA_LIMITED": Reason("the desired size is {wanted}, and the rate policies allow {size} for now"),
     "HPA_STABILIZED": Reason("the desired size is {wanted}, and the stabilization window allows {size}"),
 }
@@ -61,7 +65,7 @@ class BehaviourOptions(RuleOptions):
         0.1, "share below the target that does not change the size", unit="share", ge=0, le=1
     )
     stabilization_up_seconds: float = option(
-        0.0, "a scale-up goes to the smallest size proposed in this time", unit="s", ge=0
+        0.0, "a scale-up goes to the smallest size proposed in this time", unit="s", ge=0, le=3600
     )
     stabilization_down_seconds: float = option(
         300.0, "a scale-down goes to the largest size proposed in this time", unit="s", ge=0, le=3600
@@ -91,10 +95,6 @@ class BehaviourMemory(NamedTuple):
     events: tuple[tuple[float, int], ...] = ()
     """(when, change in slots) of the commands that the rate policies count."""
 
-    def with_event(self, case: Case, final: int) -> BehaviourMemory:
-        """Return the memory after a command for `final` slots, which the rate policies count."""
-        return self._replace(events=(*self.events, (case.measured_at, final - case.current)))
-
 
 class Behaviour:
     """The behaviour, with its rate policies parsed."""
@@ -104,15 +104,58 @@ class Behaviour:
         self.options = options
         self.up = _rate_policies("up_policies", options.up_policies)
         self.down = _rate_policies("down_policies", options.down_policies)
-        self.longest_period = max((policy.period_seconds for policy in self.up + self.down), default=0.0)
 
     def apply(self, case: Case, memory: BehaviourMemory, proposed: int) -> tuple[int, str, BehaviourMemory]:
         """Return (size, code of what changed the proposed one or "", memory from now on)."""
         o, now, current = self.options, case.measured_at, case.current
+        cutoff = now - o.stabilization_down_seconds
+        if o.limits == "legacy":  # there a record that is exactly as old as the window counts
+            cutoff = math.nextafter(cutoff, -math.inf)
         # The first recommendation of all is the current size (`recordInitialRecommendation`).
         first = ((now, current),)
-        highs = _kept(first if memory.highs is None else memory.highs, now - o.stabilization_down_seconds)
+        highs = _kept(first if memory.highs is None else memory.highs, cutoff)
         lows = _kept(first if memory.lows is None else memory.lows, now - o.stabilization_up_seconds)
+        size = clamp(case, current)
+        if size != current:
+            limited_by = "HPA_OUT_OF_BOUNDS"  # `reconcileAutoscaler` asks no metric then, so nothing is recommended
+        else:
+            size, limited_by = self._behaved(case, memory, proposed, highs, lows)
+            while highs and highs[-1][1] <= proposed:
+                highs.pop()
+            while lows and lows[-1][1] >= proposed:
+                lows.pop()
+            highs.append((now, proposed))
+            lows.append((now, proposed))
+        kept = memory._replace(
+            highs=tuple(highs) if o.stabilization_down_seconds > 0 else None,
+            lows=tuple(lows) if o.stabilization_up_seconds > 0 else None,
+        )
+        return size, limited_by, kept
+
+    def ordered(self, case: Case, memory: BehaviourMemory, final: int) -> BehaviourMemory:
+        """Return the memory after a command for `final` slots, which the rate policies count (`storeScaleEvent`).
+
+        It replaces the last event of its own direction that is older than the longest period of that direction.
+        """
+        now, change = case.measured_at, final - case.current
+        policies = self.up if change > 0 else self.down
+        oldest = now - max([policy.period_seconds for policy in policies], default=0.0)
+        events = list(memory.events)
+        outdated = [i for i, (at, was) in enumerate(events) if at < oldest and (was > 0) == (change > 0)]
+        place = outdated[-1] if outdated else len(events)
+        events[place : place + 1] = [(now, change)]
+        return memory._replace(events=tuple(events))
+
+    def _behaved(
+        self,
+        case: Case,
+        memory: BehaviourMemory,
+        proposed: int,
+        highs: Sequence[tuple[float, int]],
+        lows: Sequence[tuple[float, int]],
+    ) -> tuple[int, str]:
+        """Return (size, code of what changed the proposed one or "") from the recommendations of the windows."""
+        o, now, current = self.options, case.measured_at, case.current
         if o.limits == "legacy":
             stable = max([proposed] + [size for _, size in highs])
         else:
@@ -127,19 +170,9 @@ class Behaviour:
                 down_window=o.stabilization_down_seconds,
             )
         size = clamp(case, self._limited(current, stable, memory.events, now))
-        limited_by = "HPA_STABILIZED" if clamp(case, stable) != clamp(case, proposed) else ""
         if size != clamp(case, stable):
-            limited_by = "HPA_LIMITED"
-        while highs and highs[-1][1] <= proposed:
-            highs.pop()
-        while lows and lows[-1][1] >= proposed:
-            lows.pop()
-        kept = BehaviourMemory(
-            highs=(*highs, (now, proposed)) if o.stabilization_down_seconds > 0 else None,
-            lows=(*lows, (now, proposed)) if o.stabilization_up_seconds > 0 else None,
-            events=tuple(_kept(memory.events, now - self.longest_period)),
-        )
-        return size, limited_by, kept
+            return size, "HPA_LIMITED"
+        return size, "HPA_STABILIZED" if size != clamp(case, proposed) else ""
 
     def _limited(self, current: int, proposed: int, events: Sequence[tuple[float, int]], now: float) -> int:
         """Return the proposed size, or as far towards it as the rate policies allow."""
@@ -172,7 +205,7 @@ class BehavingRule(Rule[B, BehaviourMemory]):
         final: int,
     ) -> BehaviourMemory:
         """Remember the scale event."""
-        return memory.with_event(case, final)
+        return self.behaviour.ordered(case, memory, final)
 
     def _behaved(
         self, case: Case, proposed: int, code: str, numbers: dict[str, Figure], memory: BehaviourMemory

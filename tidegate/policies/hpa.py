@@ -98,9 +98,9 @@ class Hpa(BehavingRule[HpaOptions]):
             if not known:
                 return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing or "any metric"})
             return Proposal(case.current, "HPA_METRIC_MISSING", {**numbers, "wanted": max(known)})
-        proposed = max(case.spec.smallest_size, proposed)
-        code = "HPA_ON_TARGET" if proposed == case.current else "HPA_RATIO"
-        return self._behaved(case, proposed, code, numbers | {"wanted": proposed}, memory)
+        wanted = max(case.spec.smallest_size, proposed)
+        code = "HPA_ON_TARGET" if wanted == case.current else "HPA_RATIO"
+        return self._behaved(case, proposed, code, numbers | {"wanted": wanted}, memory)
 
     def _by_utilization(self, case: Case, target: int) -> int | None:
         utilization = case.evidence.utilization

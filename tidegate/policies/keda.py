@@ -192,9 +192,10 @@ class Keda(Rule[KedaOptions, KedaMemory]):
             code = "KEDA_CRON"
         elif active and proposed == case.current:
             code = "KEDA_ON_TARGET"
-        proposed = max(case.spec.smallest_size, proposed, by_cron)
+        proposed = max(proposed, by_cron)
+        wanted = max(case.spec.smallest_size, proposed)
         size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
-        numbers |= {"wanted": proposed, "size": size, "activation": o.activation_lag_threshold, "cron": opened}
+        numbers |= {"wanted": wanted, "size": size, "activation": o.activation_lag_threshold, "cron": opened}
         memory = memory._replace(behaviour=behaviour)
         if self._looks(case, memory):
             memory = memory._replace(
@@ -237,7 +238,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         final: int,
     ) -> KedaMemory:
         """Remember the scale event."""
-        return memory._replace(behaviour=memory.behaviour.with_event(case, final))
+        return memory._replace(behaviour=self.behaviour.ordered(case, memory.behaviour, final))
 
     def _replicas(self, case: Case, value: int, target: int) -> int:
         o = self.options

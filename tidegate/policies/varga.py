@@ -91,14 +91,14 @@ class Varga(BehavingRule[VargaOptions]):
             )
             if by_lag > by_use:
                 proposed, code = by_lag, "VARGA_LAG_GROWS" if by_lag > case.current else "VARGA_CATCHING_UP"
-        proposed = max(case.spec.smallest_size, proposed)
-        if proposed == case.current and code != "VARGA_CATCHING_UP":
+        wanted = max(case.spec.smallest_size, proposed)
+        if wanted == case.current and code != "VARGA_CATCHING_UP":
             code = "VARGA_ON_TARGET"
         numbers: dict[str, Figure] = {
             "utilization": e.utilization,
             "change": e.lag_trend,
             "rate": e.processing_rate,
             "lag": e.lag_records,
-            "wanted": by_use if code == "VARGA_CATCHING_UP" else proposed,
+            "wanted": by_use if code == "VARGA_CATCHING_UP" else wanted,
         }
         return self._behaved(case, proposed, code, numbers, memory)
