@@ -300,10 +300,33 @@ def test_the_fallback_applies_after_more_failures_than_the_threshold() -> None:
     assert codes[5:] == [(2, "EVIDENCE_MISSING")] * 3
 
 
-def test_without_offsets_a_job_at_zero_starts_only_with_a_fallback() -> None:
-    """The executor goes to the fallback's replicas at the first error, if they are not 0."""
-    unknown = zero_case(0, 0.0, current=0, missing=(Part.END_OFFSETS,))
-    for options, size in (({}, 0), ({"fallback_replicas": 0}, 0), ({"fallback_replicas": 4}, 4)):
-        keda = policy("keda", **options)
-        assert isinstance(keda, ZeroPolicy)
-        assert keda.wake(unknown, KedaMemory()).size == size
+@pytest.mark.parametrize(
+    ("options", "want"), [({}, None), ({"fallback_replicas": 0}, 4), ({"fallback_replicas": 4}, 4)]
+)
+def test_without_offsets_a_job_at_zero_starts_only_with_a_fallback(options: dict[str, Any], want: int | None) -> None:
+    """A fallback makes its trigger active, so the fourth look that fails starts one slot (`scaleFromZeroOrIdle`)."""
+    keda, memory = policy("keda", polling_interval_seconds=10.0, **options), KedaMemory()
+    assert isinstance(keda, ZeroPolicy)
+    for look in range(1, 6):
+        unknown = zero_case(0, 10.0 * look, current=0, missing=(Part.END_OFFSETS,))
+        proposal = keda.wake(unknown, memory)
+        started = want is not None and look >= want
+        assert (proposal.size, proposal.code) == ((1, "KEDA_FALLBACK") if started else (0, "EVIDENCE_MISSING"))
+        assert proposal.memory is not None
+        memory = proposal.memory
+        assert memory.active_at == (unknown.measured_at if started else None)
+
+
+def test_a_job_is_active_while_the_fallback_applies() -> None:
+    """So the cooldown period begins when the offsets are back (`getScalerState`)."""
+    keda = policy("keda", fallback_replicas=2)
+    memory: KedaMemory | None = KedaMemory(active_at=1.0)
+    stopped_at = None
+    for number in range(60):
+        part = (Part.END_OFFSETS,) if number < 10 else ()
+        proposal = keda.propose(zero_case(0, 10.0 * number, missing=part), memory)
+        memory = proposal.memory
+        if proposal.size == 0 and stopped_at is None:
+            stopped_at = 10.0 * number
+    # The fourth failure is at 30 s, the looks are at 30, 60 and 90 s; 390 s is not yet more than 300 s later.
+    assert stopped_at == 420.0

@@ -17,11 +17,11 @@ for `cooldown_period_seconds` is stopped, and started with one slot when a look 
 changes nothing: the lag decides.
 
 **Cron.** `start|end|replicas; ...` is a second trigger: while a window is open, it asks for so many slots, otherwise
-for one; the larger answer counts. Start and end are cron expressions with five fields (minutes first), in UTC.
+for none; the larger answer counts. Start and end are cron expressions with five fields (minutes first), in UTC.
 
 **Fallback.** If the offsets could not be measured, the size stays. With `fallback_replicas` set, more than
-`fallback_failure_threshold` such snapshots in a row ask for that size; the guard `complete` still keeps a running job
-from changing. A stopped job starts with it at the first look that fails.
+`fallback_failure_threshold` such snapshots in a row ask for that size, and the job counts as active; the guard
+`complete` still keeps a running job from changing. A stopped job starts with one slot after so many looks that failed.
 
 Left out: `idleReplicaCount` (the spec's minimum says it), other time zones, triggers other than Kafka and cron.
 
@@ -133,7 +133,7 @@ class KedaMemory(NamedTuple):
     active_at: float | None = None
     """The last look that found it active."""
     failures: int = 0
-    """Snapshots in a row whose offsets could not be measured."""
+    """Snapshots in a row whose offsets could not be measured; of a stopped job, looks."""
 
 
 class Keda(Rule[KedaOptions, KedaMemory]):
@@ -186,7 +186,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         lagging, opened = with_persistent > o.activation_lag_threshold, self._window(case)
         active = lagging or opened is not None
         proposed = self._replicas(case, total, o.lag_threshold)
-        by_cron = self._replicas(case, opened or 1, 1) if self.windows else 0
+        by_cron = 0 if opened is None else self._replicas(case, opened, 1)
         code = "KEDA_LAG" if lagging else "KEDA_INACTIVE"
         if opened is not None and by_cron > max(case.spec.smallest_size, proposed):
             code = "KEDA_CRON"
@@ -206,7 +206,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         return self._proposal(case, size, limited_by or code, numbers, memory)
 
     def wake(self, case: Case, memory: KedaMemory) -> Proposal[KedaMemory]:
-        """Return one slot if a look finds the job active, the fallback if it fails, else none."""
+        """Return one slot if a look finds the job active, which it is while the fallback applies, else none."""
         o = self.options
         if not self._looks(case, memory):
             return Proposal(0, "KEDA_ASLEEP")
@@ -217,11 +217,11 @@ class Keda(Rule[KedaOptions, KedaMemory]):
         lag: int | None = None
         if missing := self._missing(case, latest, offsets):
             memory = memory._replace(failures=memory.failures + 1)
-            if opened is None and not o.fallback_replicas:
+            if opened is None and not self._falls_back(memory):
                 return Proposal(0, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
             if opened is None:
-                size = clamp(case, o.fallback_replicas or 1)
-                return Proposal(size, "KEDA_FALLBACK", {"failures": memory.failures}, memory=memory)
+                memory = memory._replace(active_at=case.measured_at)
+                return Proposal(clamp(case, 1), "KEDA_FALLBACK", {"failures": memory.failures}, memory=memory)
         else:
             _, lag, memory = self._lags(latest, offsets, memory._replace(failures=0))
         numbers: dict[str, Figure] = {"lag": lag, "activation": o.activation_lag_threshold, "cron": opened}
@@ -266,14 +266,21 @@ class Keda(Rule[KedaOptions, KedaMemory]):
     def _failed(self, case: Case, memory: KedaMemory, missing: str) -> Proposal[KedaMemory]:
         """Return the fallback after enough failures, else the present size."""
         o = self.options
-        if o.fallback_replicas is None or memory.failures <= o.fallback_failure_threshold:
+        if o.fallback_replicas is None or not self._falls_back(memory):
             return Proposal(case.current, "EVIDENCE_MISSING", {"missing": missing}, memory=memory)
+        if self._looks(case, memory):  # a fallback makes the trigger active (`getScalerState`)
+            memory = memory._replace(polled_at=case.measured_at, active_at=case.measured_at)
         wanted = keda_rules.fallback_replicas(o.fallback_behavior, o.fallback_replicas, case.current)
         proposed = max(case.spec.smallest_size, self._replicas(case, wanted * o.lag_threshold, o.lag_threshold))
         size, limited_by, behaviour = self.behaviour.apply(case, memory.behaviour, proposed)
         numbers: dict[str, Figure] = {"failures": memory.failures, "wanted": proposed, "size": size, "missing": missing}
         memory = memory._replace(behaviour=behaviour)
         return self._proposal(case, size, limited_by or "KEDA_FALLBACK", numbers, memory)
+
+    def _falls_back(self, memory: KedaMemory) -> bool:
+        """Whether more measurements in a row have failed than the fallback lets pass (`GetMetricsWithFallback`)."""
+        o = self.options
+        return o.fallback_replicas is not None and memory.failures > o.fallback_failure_threshold
 
     def _missing(self, case: Case, latest: Sequence[int | None], offsets: Sequence[int | None]) -> str:
         """Return which offsets could not be measured, in words."""
