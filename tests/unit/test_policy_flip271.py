@@ -76,6 +76,28 @@ def test_idle_samples_are_remembered_as_unlimited() -> None:
     assert {rate.records_per_second for rate in last.memory.observed} == {None}
 
 
+@pytest.mark.parametrize(
+    ("missing", "waits"),
+    [
+        ((), []),
+        ((160,), []),  # what follows is a window old when it is asked
+        ((160, 170), [230]),
+        ((160, 170, 180), [230, 240]),
+        (tuple(range(160, 290, 10)), [290, 300, 310, 320, 330, 340]),  # longer than the window: it fills from the start
+    ],
+)
+def test_a_gap_at_the_start_of_the_window_delays_decisions(missing: tuple[int, ...], waits: list[int]) -> None:
+    """A full window drops what is older, and is full again when the first sample left is a window old.
+
+    With nothing at 160 and 170, the round of 220 s still decides and drops the sample of 150 s. It leaves 180 as the
+    first, and 180 + 60 is 240 (`getWindowFullTime`).
+    """
+    run = [sample(second) for second in range(10, 400, 10) if second not in missing]
+    pairs = zip(run, decided(run), strict=True)
+    waited = [piece.at - AT for piece, proposal in pairs if proposal.code == "WINDOW_FILLING"]
+    assert waited == [10, 20, 30, 40, 50, 60, *waits]
+
+
 def test_each_sample_of_the_load_is_rounded() -> None:
     """Flink stores the busy share of each sample with three decimals, and does not round their mean (`roundMetric`).
 

@@ -86,7 +86,7 @@ def _extended(
         window = ()
     if not window:
         since = at
-    if len(window) > 1 and at - window[-2].at <= _shortest(window_seconds, interval_seconds) + 1e-6:
+    if len(window) > 1 and at - window[-2].at <= slice_seconds(window_seconds, interval_seconds) + 1e-6:
         window = (*window[:-1], _merged(window[-1], piece))
     else:
         window = (*window, piece)
@@ -98,8 +98,8 @@ def _extended(
 
 
 @lru_cache(maxsize=1024)
-def _shortest(window_seconds: float, interval_seconds: float) -> float:
-    """Return how long a slice may be, in whole intervals, so that slices never outnumber the limit."""
+def slice_seconds(window_seconds: float, interval_seconds: float) -> float:
+    """Return how long a slice is at most, in whole intervals, so that slices never outnumber the limit."""
     return ceil(window_seconds / MAX_SLICES / interval_seconds) * interval_seconds
 
 

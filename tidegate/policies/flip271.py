@@ -2,7 +2,8 @@
 
 A job counts as one vertex: it does all its work in the same slots. The jobs of a pipeline, linked by topics, are the
 vertices of one graph. Rates are averaged over `metrics_window_seconds`. The first `stabilization_interval_seconds`
-after a start do not count, so the rule makes its first proposal when both times have passed.
+after a start do not count, so the rule makes its first proposal when both times have passed. When snapshots are missing
+at the start of the window, the rule waits until the window is full again.
 
     T     = rate(records in) + rate(lag)              arrivals
     C     = rate(records in) / busy                   capacity of the current size
@@ -41,6 +42,7 @@ from typing import ClassVar, NamedTuple
 
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.reasons import Reason
+from tidegate.engine.window import slice_seconds
 from tidegate.events.decision import Figure
 from tidegate.policies import flip271_rules as rules
 from tidegate.policies.flip271_metrics import DAY_SECONDS, ObservedRate, VertexMetrics, evaluate, observe
@@ -74,7 +76,7 @@ class Flip271Memory(NamedTuple):
     """What `flip271` remembers. Times are epoch seconds."""
 
     first_at: float | None = None
-    """When samples started to count."""
+    """The first sample that counts."""
     pending: tuple[tuple[float, int, bool], ...] = ()
     """(when, size, whether the capacity was outside its band) of the reductions that wait."""
     pending_since: float | None = None
@@ -141,7 +143,10 @@ class Flip271:
         observed = observe(case.state.window, memory.observed, self.options)
         memory = memory._replace(first_at=self._first_at(case, memory), observed=observed)
         have = 0.0 if memory.first_at is None else case.measured_at - memory.first_at
-        if have < self.window_seconds - 1e-6 or len(case.state.window) < 2:
+        full = have >= self.window_seconds - 1e-6
+        if full:
+            memory = memory._replace(first_at=self._first_kept(case, memory.first_at))
+        if not full or len(case.state.window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
             return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
         measured = evaluate(case, observed, self.options)
@@ -167,6 +172,15 @@ class Flip271:
         if first_at is not None and (first_at < stable or first_at < (state.window_since or 0.0)):
             first_at = None
         return case.measured_at if first_at is None and case.measured_at >= stable else first_at
+
+    def _first_kept(self, case: Case, first_at: float | None) -> float | None:
+        """Return the first sample that a full window keeps: a later one than before if there is a gap before it.
+
+        The window is full again when it is as old as the window (`getWindowFullTime`, `removeMetricsBefore`).
+        """
+        first, interval = case.state.window[0].at, case.snapshot.interval_seconds
+        without_gap = case.measured_at - self.window_seconds + slice_seconds(self.window_seconds, interval)
+        return first if first > without_gap + interval / 2 else first_at
 
     def _capacity(self, measured: VertexMetrics, utilization: float, *, with_restart: bool) -> float:
         return rules.target_capacity(
