@@ -82,6 +82,35 @@ def test_a_new_version_with_the_same_application_changes_nothing() -> None:
     assert run.decide(job(version=2, max_parallelism=12)).command is None
 
 
+def test_a_spec_that_is_applied_again_with_the_same_version_is_another_spec() -> None:
+    """It was removed and applied again while no decider ran: its application is noticed, and its keyframe has it."""
+    run, again = Run(), changed(version=1)
+    run.decide(OLD)
+    decision = run.decide(again)
+    assert decision.command is not None
+    assert decision.sentence.startswith("Start the new application with 4 slots by handover")
+    assert decision.keyframe is not None
+    assert decision.keyframe.spec == again
+    assert run.decide(again).keyframe is None
+
+
+def test_a_state_of_an_older_engine_does_not_name_its_spec() -> None:
+    """The version alone tells then, so what failed once is not tried again because of an upgrade of Tidegate."""
+    run = Run()
+    run.state = run.state._replace(spec_digest=None, application="the one that works")
+    assert run.decide(OLD).command is None
+    assert run.state.spec_digest == OLD.digest
+
+
+def test_the_digest_of_a_spec_survives_its_way_through_kafka() -> None:
+    """The order of options and what is left out do not count; every value does."""
+    spec = job(guards={"quota": {"slots": 6}, "cooldown": {"up_seconds": 30}}, policy_options={"b": 1, "a": 2})
+    assert JobSpec.model_validate_json(spec.model_dump_json()).digest == spec.digest
+    turned = job(guards={"cooldown": {"up_seconds": 30}, "quota": {"slots": 6}}, policy_options={"a": 2, "b": 1})
+    assert turned.digest == spec.digest
+    assert job(max_parallelism=15).digest != job().digest
+
+
 def test_nothing_is_done_while_nobody_knows_what_runs() -> None:
     """A job started by an older version of Tidegate is left alone."""
     run = Run()

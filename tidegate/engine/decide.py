@@ -23,7 +23,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from tidegate.engine.case import Case, Policy, Proposal
+from tidegate.engine.case import Case, Proposal
 from tidegate.engine.costs import FELL_BACK
 from tidegate.engine.disposal import Outcome, dispose
 from tidegate.engine.emission import planned_emission
@@ -98,7 +98,7 @@ def step(state: JobState, snapshot: MetricSnapshot, plan: Plan, observed: Observ
             if history is not state.history:
                 case = case._replace(state=state._replace(history=history))
     outcome = dispose(case, by, proposal, plan, supervised=supervised is not None)
-    return _conclude(before, case, policy, proposal, outcome)
+    return _conclude(before, case, plan, proposal, outcome)
 
 
 def _adopt_spec(state: JobState, plan: Plan) -> JobState:
@@ -112,12 +112,17 @@ def _adopt_spec(state: JobState, plan: Plan) -> JobState:
         memory = Recorded()
     if isinstance(memory, Recorded):
         state = state._replace(policy=spec.scaling.policy, memory=_read(plan.policy.Memory, memory))
-    if state.spec_version != spec.version:
+    if _is_new_spec(state, plan):
         closed = tuple([each for each in state.changes.closed if each.code != FELL_BACK])
         changes = state.changes._replace(closed=closed)
         history = resumed(state.history, active=spec.scaling.mode is Mode.ACTIVE)
         state = compare(state._replace(failures=0, history=history, changes=changes), spec)
     return state
+
+
+def _is_new_spec(state: JobState, plan: Plan) -> bool:
+    """Whether the last decision was by another spec. One that was applied again may have the same version."""
+    return state.spec_version != plan.spec.version or state.spec_digest not in (None, plan.spec_digest)
 
 
 def _read(kind: type, memory: Recorded) -> object:
@@ -180,7 +185,7 @@ def _open_request(state: JobState, spec: JobSpec, snapshot: MetricSnapshot) -> M
 
 
 def _conclude(
-    before: JobState, case: Case, policy: Policy[Any], proposal: Proposal[Any], outcome: Outcome
+    before: JobState, case: Case, plan: Plan, proposal: Proposal[Any], outcome: Outcome
 ) -> tuple[JobState, Decision]:
     """Return the state after the decision, and the decision."""
     spec, snapshot, observed = case.spec, case.snapshot, case.observed
@@ -210,7 +215,7 @@ def _conclude(
             manual=case.manual is not None,
         )
     keyframe = None
-    changed = (before.engine_version, before.spec_version) != (ENGINE_VERSION, spec.version)
+    changed = before.engine_version != ENGINE_VERSION or _is_new_spec(before, plan)
     if changed or before.decisions % KEYFRAME_EVERY == 0:
         keyframe = Keyframe(state=to_wire(before), spec=spec)
     decision = Decision.trusted(
@@ -236,11 +241,11 @@ def _conclude(
         keyframe=keyframe,
         emits=planned_emission(case, proposal, outcome.final, withheld=outcome.withheld),
     )
-    return _after(case, policy, proposal, outcome, command), decision
+    return _after(case, plan, proposal, outcome, command), decision
 
 
 def _after(
-    case: Case, policy: Policy[Any], proposal: Proposal[Any], outcome: Outcome, command: ScalingCommand | None
+    case: Case, plan: Plan, proposal: Proposal[Any], outcome: Outcome, command: ScalingCommand | None
 ) -> JobState:
     """Return the state to remember."""
     state = case.state
@@ -262,7 +267,7 @@ def _after(
                 rate = case.evidence.true_processing_rate
                 history = note_order(history, case.decided_at, case.current, outcome.final, rate)
                 if case.manual is None:
-                    memory = policy.ordered(case, memory, proposal, outcome.final)
+                    memory = plan.policy.ordered(case, memory, proposal, outcome.final)
             if command.way is Way.RESTART:
                 history = note_restart(history, case.decided_at)
         elif command.kind is CommandKind.STOP and outcome.status in HALTS:
@@ -280,6 +285,7 @@ def _after(
         last_sequence=case.snapshot.sequence,
         engine_version=ENGINE_VERSION,
         spec_version=case.spec.version,
+        spec_digest=plan.spec_digest,
         memory=memory,
         history=history,
         in_flight=in_flight,

@@ -63,6 +63,8 @@ class Plan:
     """The engine's table of all reason codes."""
     wakes: ZeroPolicy[Any] | None = None
     """The policy, if it says itself when a job is stopped for want of records, and when it starts again."""
+    spec_digest: str = ""
+    """The checksum of the spec."""
 
 
 def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -> Plan:
@@ -73,7 +75,7 @@ def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -
     asked = [guard for guard in GUARDS if wakes is None or guard is not Silence]
     guards = tuple([guard_of(guard, spec, own.get(guard.name, {})) for guard in asked])
     forcing = tuple(guard for guard in guards if isinstance(guard, ForcingGuard))
-    return Plan(spec, policy, guards, forcing, reasons, wakes)
+    return Plan(spec, policy, guards, forcing, reasons, wakes, spec.digest)
 
 
 def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:

@@ -97,6 +97,8 @@ class JobState(NamedTuple):
     """Sequence of the newest snapshot decided on; a snapshot at or below it is done."""
     engine_version: str = ""
     spec_version: int = 0
+    spec_digest: str | None = None
+    """Checksum of the spec at the last decision; None if an older engine made it."""
     incarnation: str | None = None
     run_since: float | None = None
     parallelism: int | None = None

@@ -1,8 +1,8 @@
 """A changed application: the running job gets the script, the settings and the executors that its spec says now.
 
-Results say which application runs, by its digest. When a new version of the spec says another one, the job is rescaled
-to the size it has, by handover or restart, which brings the new application. If that fails, the application that works
-stays, until the next version of the spec: nothing is tried twice.
+Results say which application runs, by its digest. When a changed spec says another one, the job is rescaled to the size
+it has, by handover or restart, which brings the new application. If that fails, the application that works stays, until
+the spec changes again: nothing is tried twice.
 """
 
 from __future__ import annotations

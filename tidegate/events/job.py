@@ -439,6 +439,12 @@ class JobSpec(Wire):
         """The fewest slots of a running job: the spec's minimum, or one executor where that is 0."""
         return self.scaling.min_parallelism or self.application.executor_cores
 
+    @property
+    def digest(self) -> str:
+        """A checksum of all that the spec says: one that was removed and applied again may have the same version."""
+        said = self.model_dump(mode="json", exclude_defaults=True)
+        return identity("spec", json.dumps(said, sort_keys=True))
+
     @model_validator(mode="after")
     def _executors_divide_sizes(self) -> Self:
         cores = self.application.executor_cores
