@@ -389,6 +389,7 @@ def test_from_zero(source: bool, pending: int | None, since: float, want: int) -
         ({"vertex": "udf"}, 3, 91.0, 1, "NUMAFLOW_AWAKE"),
         ({"cron": "0 0 11 * * *|0 0 13 * * *|3|10"}, 0, 91.0, 2, "NUMAFLOW_WINDOW"),
         ({"cron": "0 0 11 * * *|0 0 13 * * *|0|10"}, 0, 91.0, 0, "NUMAFLOW_ASLEEP"),
+        ({"cron": "0 0 11 * * *|0 0 13 * * *|0|0"}, 9, 999.0, 0, "NUMAFLOW_WINDOW"),  # same min and max: no peek
     ],
 )
 def test_the_policy_wakes_a_job_as_numaflow_does(

@@ -29,7 +29,7 @@ for such jobs, or give them a size with `tidegate scale` and keep it with `tideg
 With `min_parallelism: 0` the job is stopped once nothing was processed and nothing waits over the whole lookback. A
 source then starts every `zero_replica_sleep_seconds` to look for records, although Tidegate knows the end offsets: that
 is Numaflow's rule. A `udf` starts as soon as records wait. Both start with one slot. An open window in `cron` whose
-minimum is above 0 starts the job at once.
+minimum is above 0 starts the job at once, and one whose maximum is 0 keeps it stopped.
 
 When to choose it: You know Numaflow, or your jobs feed each other and none should outrun the next. Restarts must be
 short.
@@ -167,7 +167,7 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         o, since = self.options, _since_last_scale(case)
         low, high, opened = self._bounds(case)
         numbers: dict[str, Figure] = {"low": low, "high": high, "since": since, "pending": case.evidence.lag_records}
-        if opened and low > 0:
+        if opened and (low > 0 or low == high):
             size = self._paced(0, low, since)
             return Proposal(clamp_to_zero(case, size), "NUMAFLOW_WINDOW", numbers)
         size = rules.replicas_from_zero(
