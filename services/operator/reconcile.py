@@ -98,7 +98,11 @@ def plan(
         applied["appliedSlots"] = slots
     else:
         slots = None
-    conditions = [_accepted(problems, in_force), _in_sync(wanted, in_force), healthy(job, now)]
+    conditions = [
+        _accepted(problems, in_force),
+        _in_sync(wanted, in_force, unknown if new is None else ()),
+        healthy(job, now),
+    ]
     return ObjectPlan(
         hold=not sj.held,
         publish=new,
@@ -220,10 +224,11 @@ def _accepted(problems: list[SpecProblem], in_force: JobSpec | None) -> Conditio
     )
 
 
-def _in_sync(wanted: JobSpec | None, in_force: JobSpec | None) -> Condition:
+def _in_sync(wanted: JobSpec | None, in_force: JobSpec | None, unknown: Sequence[str]) -> Condition:
     if wanted is None or in_force is None:
         return Condition("InSync", status=None, reason="Invalid", message="The object's spec is not valid.")
     found = [line for line in differences(wanted, in_force) if not line[2:].startswith("manual.")]
+    found += [f"{name}, which this version of Tidegate does not know" for name in unknown]
     if not found:
         return Condition("InSync", status=True, reason="Same", message="The job's spec is that of the object.")
     change = in_force.change

@@ -287,6 +287,18 @@ def test_a_size_does_not_drop_fields_of_a_newer_version(world: World) -> None:
     assert world.condition("Accepted")[:2] == ("True", "Valid")
 
 
+def test_fields_of_a_newer_version_are_named(world: World) -> None:
+    """The job's spec is not that of the object: the object's next change drops them, as a file does."""
+    world.jobs.fleet.unknown = {"rates": ["scaling.nap"]}
+    world.turn()
+    status, reason, message = world.condition("InSync")
+    assert (status, reason) == ("False", "ChangedElsewhere")
+    assert "changed the job elsewhere: scaling.nap, which this version of Tidegate does not know. The obj" in message
+    world.cluster.apply("rates", {"interval_seconds": 5})
+    world.turn()
+    assert world.condition("InSync")[:2] == ("True", "Same")
+
+
 def test_an_object_does_not_move_its_job_while_that_runs(world: World) -> None:
     """Accepted names the fields with both values; stopped first, the job moves. The neighbors go on."""
     elsewhere = "k8s://https://elsewhere:6443"
