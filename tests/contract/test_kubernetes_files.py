@@ -162,6 +162,14 @@ def test_each_service_has_its_deployment_account_and_budget() -> None:
         assert found["spec"]["selector"]["matchLabels"] == {"tidegate.dev/service": service}
 
 
+def test_a_service_that_is_not_ready_keeps_no_node_from_being_drained() -> None:
+    """Of one pod, Kubernetes counts no disruption as allowed while it fails: by default it refuses to evict that."""
+    budgets = [found["spec"] for found in objects("PodDisruptionBudget")]
+    assert len(budgets) == len(SETTINGS)
+    assert all(spec["maxUnavailable"] == 1 for spec in budgets)
+    assert all(spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow" for spec in budgets)
+
+
 @pytest.mark.parametrize("service", SETTINGS)
 def test_a_service_gets_only_settings_that_exist(service: str) -> None:
     """Every variable and every mounted secret is a setting of the service; passwords are files, never variables."""
