@@ -14,7 +14,7 @@ class KedaSettings(ClientSettings):
     """Where KEDA finds the scaler."""
 
     keda_host: str = "127.0.0.1"
-    """Address to listen on; in the image, every address."""
+    """Address to listen on; `0.0.0.0` for every address, as in `deploy/kubernetes`."""
     keda_port: int = Field(default=9090, ge=0, le=65535)
     """Port of the gRPC server; 0: any free port."""
     keda_tls_certificate: Path | None = None
