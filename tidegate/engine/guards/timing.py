@@ -155,7 +155,7 @@ class Backoff(Guard):
             "the last {direction} failed ({failed} in a row); it was ordered {age_seconds:.0f} s ago, and the next one "
             "waits until {limit_seconds:.0f} s after it",
             "`tidegate why JOB` shows how it ended, and the driver's log why; once that is fixed, "
-            "`tidegate scale JOB SIZE` does not wait",
+            "`tidegate scale JOB SIZE --reason WHY` does not wait",
         ),
     }
 
