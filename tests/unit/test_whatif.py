@@ -23,7 +23,7 @@ from tidegate.console.whatif import asked_change, try_out
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.engine.state import JobState
 from tidegate.events.job import Mode
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
@@ -342,6 +342,19 @@ def test_of_a_snapshot_measured_twice_the_first_counts() -> None:
     assert read.snapshots == found.snapshots
     _, moment = state_before(read, again.sequence, engine())
     assert moment.snapshot == found.snapshots[-1]
+
+
+def test_a_snapshot_from_the_future_changes_nothing() -> None:
+    """The decider refuses it as a dead letter, and it stays on the topic: the job was not observed until then."""
+    hour, ahead = recorded(), 2**62
+    forged = {"sequence": ahead, "snapshot_id": snapshot_id("orders", ahead)}
+    more = replace(hour, snapshots=[*hour.snapshots, hour.snapshots[9].model_copy(update=forged)])
+    one, other = (
+        attempt(each, moments_of(each), ThisEngine(), lambda spec: varied(spec, policy="hpa"), seeds=1)
+        for each in (hour, more)
+    )
+    assert one.sureness is not None
+    assert (one.courses, one.sureness) == (other.courses, other.sureness)
 
 
 def test_values_are_put_where_their_path_says() -> None:

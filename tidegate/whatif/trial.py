@@ -124,6 +124,9 @@ def _continued(
     start: TrialLoop, recorded: RecordedJob, leaves_at: int, seeds: int
 ) -> tuple[tuple[Decision, ...], tuple[Course, ...], Sureness]:
     """Return the first run's decisions, all courses, and how sure they are. Raises `CannotCalibrate`."""
+    # One from the future, which the decider has refused, must not make the recording look years long.
+    newest = start.each[-1].snapshot.sequence
+    recorded = replace(recorded, snapshots=[s for s in recorded.snapshots if s.sequence <= newest])
     found = calibrate(recorded.snapshots, recorded.results)
     head = list(zip((m.snapshot for m in start.each), start.true, strict=False))
     made: list[Decision] = []
