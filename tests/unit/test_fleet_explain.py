@@ -183,6 +183,15 @@ def test_the_results_of_the_command_are_shown_in_order() -> None:
     assert "no results yet" in "\n".join(explain(decision))
 
 
+def test_a_result_that_was_written_again_is_shown_once() -> None:
+    """An actuator that did not get the acknowledgement writes a phase again."""
+    decision = lagging(job())
+    accepted = result(decision.decision_id, Phase.ACCEPTED, 20)
+    lines = explain(decision, [accepted, accepted, result(decision.decision_id, Phase.VERIFIED, 30)])
+    assert sum("accepted" in line for line in lines) == 1
+    assert sum("verified" in line for line in lines) == 1
+
+
 def test_a_change_shows_its_way_and_what_it_has_cost() -> None:
     """Command and result name the way; the result tells delay and outage, and leaves out a downtime of nothing."""
     decision = lagging(job())

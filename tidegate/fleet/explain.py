@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, Emission, Evidence, Expectation, Figure, Neighbour, RedisView
@@ -234,11 +235,20 @@ def _command(decision: Decision, results: Sequence[ActionResult]) -> list[str]:
     if command is None:
         return _last_failure(decision, results)
     lines = ["", ordered(command)]
-    for result in sorted((r for r in results if r.command_id == command.command_id), key=lambda r: r.at):
+    for result in phases_of(command, results):
         after = (result.at - command.issued_at).total_seconds()
         text = result_in_words(result, size(result.parallelism))
         lines.append(f"  {after:+7.1f} s  {result.phase.value:<11}  {text}")
     return lines if len(lines) > 2 else [*lines, "  no results yet"]
+
+
+def phases_of(command: ScalingCommand, results: Iterable[ActionResult]) -> list[ActionResult]:
+    """Return the results of a command, oldest first and each once: an actuator may write one again."""
+    found: dict[str, ActionResult] = {}
+    for result in results:
+        if result.command_id == command.command_id:
+            found.setdefault(result.result_id, result)
+    return sorted(found.values(), key=attrgetter("at"))
 
 
 def _last_failure(decision: Decision, results: Sequence[ActionResult]) -> list[str]:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 
 from confluent_kafka import Message
 
@@ -21,6 +20,7 @@ from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
+from tidegate.fleet.explain import phases_of
 from tidegate.fleet.fleet import PLAUSIBLE, SILENT_INTERVALS, Fleet
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
@@ -224,4 +224,4 @@ def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResu
         return []
     since = command.issued_at - CLOCKS_DIFFER
     events = received(ActionResult, settings, job=decision.job_id, since=since, on_error=skip)
-    return sorted((r.event for r in events if r.event.command_id == command.command_id), key=attrgetter("at"))
+    return phases_of(command, (one.event for one in events))
