@@ -30,6 +30,7 @@ from tidegate.replay.files import (
     to_line,
 )
 from tidegate.replay.record import CannotRecord
+from tidegate.runtime.settings import ServiceSettings
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -204,6 +205,19 @@ def test_what_an_interrupted_recording_did_not_leave_is_kept(tmp_path: Path, nam
             tmp_path / "noon", [], lambda files: RecordingManifest(topic_prefix="t.", recorded_at=NOW, files=files)
         )
     assert mine.read_text("utf-8") == "mine"
+
+
+@pytest.mark.parametrize("value", [100_000 * b"[", b"{", b"\xff", b"[]", b"null", b"", None])
+def test_a_value_that_names_no_job_costs_no_other_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: bytes
+) -> None:
+    """A recording of one job leaves it out; on the dead letters, it is under the key of its record."""
+    settings = ServiceSettings()
+    made = [KafkaRecord(0, 0, 1, b"?", value), KafkaRecord(0, 1, 2, b"?", b'{"job_id":"rates"}')]
+    monkeypatch.setattr(record, "ranges_now", lambda *_: {})
+    monkeypatch.setattr(record, "_read", lambda *_: iter(made))
+    record.record(settings, tmp_path / "noon", topics=TOPICS[:1], job="rates")
+    assert list(read(tmp_path / "noon", TOPICS[0].suffix)) == made[1:]
 
 
 def test_what_an_interrupted_recording_left_is_replaced(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from confluent_kafka import KafkaException
+from pydantic_core import from_json
 
 from tidegate.archive.durable import sync
 from tidegate.events.topics import JOBS, TOPICS, Topic
@@ -187,7 +187,7 @@ def _about(record: KafkaRecord, job: str | None) -> bool:
     if job is None or record.key == job.encode():
         return True
     try:
-        value = json.loads(record.value or b"null")
+        value = from_json(record.value or b"null")
     except ValueError:
         return False
     return isinstance(value, dict) and value.get("job_id") == job
