@@ -11,12 +11,13 @@ import pytest
 
 from tests.support.events import START, command, job, result, with_application
 from tidegate.engine.reservations import hold_for
+from tidegate.events.envelope import value_of
 from tidegate.events.result import Phase
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.replay.audit.checks import AuditCheck, BadCheck, Hop, Severity, all_checks, parse_check
 from tidegate.replay.audit.facts import tally_rows, times_of
 from tidegate.replay.audit.history import CommandTaken, JobHistory, SpecAsked
-from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds
+from tidegate.replay.audit.ledger import RedisContents, compare_fences, compare_holds, specs_of
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import of_recording
 from tidegate.replay.audit.report import as_json, details, rows, verdict
@@ -212,3 +213,18 @@ def test_a_forged_decision_is_a_finding_whatever_its_sequence(sequence: int | No
     (row,) = tally_rows(JobTally("rates", differing=4, first=first))
     assert row[:4] == ("finding", "rates", 3, 17)
     assert row[4] == (START if sequence == START.timestamp() else None)
+
+
+def test_redis_is_compared_with_the_spec_of_the_time() -> None:
+    """A job that was removed and added again begins with version 1: what an earlier text has held ends by that text."""
+    texts = [job(lag_objective_seconds=seconds) for seconds in (10.0, 20.0)]
+    again = int((START + timedelta(seconds=60)).timestamp() * 1e6)
+    rows = [
+        ("rates", 1, value_of(texts[0]).decode(), 0, again),
+        ("rates", 1, value_of(texts[1]).decode(), again, 2**60),
+    ]
+    ordered = [command(issued_at=START + timedelta(seconds=seconds)) for seconds in (0, 60)]
+    spark: Any = SimpleNamespace(sql=lambda _: SimpleNamespace(collect=lambda: rows))
+    spec_of = specs_of(spark, ordered)
+    assert [spec_of(each) for each in ordered] == texts
+    assert spec_of(command(spec_version=2)) is None

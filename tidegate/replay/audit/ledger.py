@@ -97,7 +97,7 @@ def read_redis(client: ReadsRedis, prefix: str, now: datetime) -> RedisContents:
 def create_ledger(spark: SparkSession, contents: RedisContents, job: str | None) -> None:
     """Create `ledger` from Redis and the tables of commands, results and specs."""
     commands, results = _under_way(spark, contents.at)
-    specs = _specs(spark, commands)
+    specs = specs_of(spark, commands)
     rows = [*compare_holds(contents, commands, results, specs), *compare_fences(contents, _epochs(spark))]
     rows = [row for row in rows if job in (None, row[1])]
     spark.createDataFrame(rows, LEDGER).createOrReplaceTempView("ledger")
@@ -192,17 +192,23 @@ def _event(model: Any, text: str) -> Any:
         return None
 
 
-def _specs(spark: SparkSession, commands: Iterable[ScalingCommand]) -> Callable[[ScalingCommand], JobSpec | None]:
-    """Return the spec of the version that a command was decided on, as Redis was written with it."""
+def specs_of(spark: SparkSession, commands: Iterable[ScalingCommand]) -> Callable[[ScalingCommand], JobSpec | None]:
+    """Return the spec of the version that a command was decided on, as Redis was written with it.
+
+    A version may have several texts, each for a time: of a job that was removed and added again.
+    """
     wanted = {(command.job_id, command.spec_version) for command in commands}
     jobs = ", ".join(sorted({repr(job) for job, _ in wanted})) or "NULL"
-    query = f"SELECT job_id, version, text FROM spec_versions WHERE job_id IN ({jobs}) ORDER BY since"  # noqa: S608
-    rows = spark.sql(query).collect()
-    found = {(job, version): text for job, version, text in rows if (job, version) in wanted}
+    columns = "job_id, version, text, unix_micros(since), unix_micros(until)"
+    rows = spark.sql(f"SELECT {columns} FROM spec_versions WHERE job_id IN ({jobs})").collect()  # noqa: S608
+    found = [tuple(row) for row in rows if (row[0], row[1]) in wanted]
 
     def of(command: ScalingCommand) -> JobSpec | None:
-        text = found.get((command.job_id, command.spec_version))
-        return None if text is None else JobSpec.model_validate_json(text, extra="ignore")
+        decided_on, at = (command.job_id, command.spec_version), command.issued_at.timestamp() * 1e6
+        for job, version, text, since, until in found:
+            if (job, version) == decided_on and since <= at < until:
+                return JobSpec.model_validate_json(text, extra="ignore")
+        return None
 
     return of
 
