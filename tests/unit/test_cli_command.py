@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -658,3 +659,20 @@ def test_a_job_whose_spec_cannot_be_read_can_be_removed(monkeypatch: pytest.Monk
     assert CliRunner().invoke(app, ["remove", "rates", "--yes", "-b", "kafka:9092"]).exit_code == 0
     assert CliRunner().invoke(app, ["remove", "other", "--yes", "-b", "kafka:9092"]).exit_code == 2
     assert removed == ["rates"]
+
+
+def test_a_record_from_a_clock_that_is_ahead_hides_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One decider's clock is half an hour ahead: the decisions of the others are no less the newest."""
+    now = datetime.now(UTC)
+    made = decision(job(), now - timedelta(seconds=5))
+
+    def received(*_: object, since: datetime, **__: object) -> list[Received[Any]]:
+        return [Received(made, 0, 0, made.decided_at, b"")] if made.decided_at >= since else []
+
+    monkeypatch.setattr(why, "check_reachable", lambda *_: None)
+    monkeypatch.setattr(why, "newest_at", lambda *_: now + timedelta(minutes=30))
+    monkeypatch.setattr(why, "received", received)
+    newest, since = why._newest_of_all(ClientSettings(), {"rates": 10})
+    assert newest == {"rates": made}
+    assert since is not None
+    assert since < now

@@ -232,6 +232,7 @@ def _newest_of_all(settings: ClientSettings, wanted: Mapping[str, int]) -> tuple
     last = since = newest_at(settings, topic)
     if last is None:
         return newest, None
+    last = min(last, datetime.now(UTC))  # one record from a clock that is ahead must not hide all others
     for back in LOOK_BACK:
         missing = wanted.keys() - newest.keys()
         since = last - max(back, timedelta(seconds=LOOK_BACK_INTERVALS * max(wanted[job_id] for job_id in missing)))
