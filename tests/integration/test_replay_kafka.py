@@ -21,12 +21,12 @@ from tests.support.history import ENDS, LIVELY, write_history
 from tidegate.cli import app
 from tidegate.cli.problems import ERROR
 from tidegate.events.decision import Decision
-from tidegate.events.envelope import decode
+from tidegate.events.envelope import decode, value_of
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, SNAPSHOTS, TOPICS
 from tidegate.replay.files import BadRecording, read, sha256
 from tidegate.replay.publish import publish
-from tidegate.replay.recompute import CannotRecompute, recompute
+from tidegate.replay.recompute import HEAD, CannotRecompute, recompute, verify
 from tidegate.replay.record import CannotRecord, record
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.publisher import Publisher
@@ -290,6 +290,24 @@ def test_a_bad_line_of_a_recording_stops_recomputing(session: Any, tmp_path: Pat
     logs = session.sparkContext._jvm.org.apache.logging.log4j.LogManager
     for name in ("executor.Executor", "scheduler.TaskSetManager"):
         assert not logs.getLogger(f"org.apache.spark.{name}").isErrorEnabled()
+
+
+@pytest.mark.timeout(300)
+def test_a_decision_whose_sequence_is_no_number_costs_no_other(session: Any) -> None:
+    """It differs, like any that cannot be read; of a name that stands twice the last value holds, as for services."""
+    [(_, made)] = decided("rates", 1, partitions=4, scaling=LIVELY, seed=1)
+    far = b"x" * HEAD
+    values = [
+        b'{"job_id":"a","sequence":"soon"}',
+        b'{"job_id":"b","sequence":99999999999999999999}',
+        b'{"note":"' + far + b'","job_id":"a","sequence":1,"job_id":"c","sequence":2}',
+        value_of(made),
+    ]
+    rows = [(1, 0, offset, bytearray(value)) for offset, value in enumerate(values)]
+    tallies = verify(session, session.createDataFrame(rows, "kind INT, partition INT, offset BIGINT, value BINARY"))
+    assert {(tally.job_id, tally.differing, tally.decisions) for tally in tallies} == {
+        *(("a", 1, 1), ("b", 1, 1), ("c", 1, 1), ("rates", 0, 1))
+    }
 
 
 def test_a_job_without_decisions_is_not_recomputed(session: Any, tmp_path: Path) -> None:

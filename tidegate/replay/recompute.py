@@ -42,6 +42,10 @@ HEAD = 512
 """Tidegate writes job and sequence within this many bytes. Only records of other writers have to be parsed for them."""
 
 
+NAMED = "job_id STRING, sequence BIGINT"
+"""What Spark parses of a value: of a name that stands twice the last, as `decode` does; null for another type."""
+
+
 class CannotRecompute(RuntimeError):
     """Recomputing is impossible; the text says why."""
 
@@ -173,9 +177,10 @@ def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> l
 
     context = spark.sparkContext
     ship(context)
+    told = f.from_json(f.col("value").cast("string"), NAMED)
     keyed = records.select(
-        f.coalesce(_early("job_id", r'"([^"\\]*)"'), _parsed("job_id"), f.lit("?")).alias("job"),
-        f.coalesce(_early("sequence", r"(\d{1,18})\b"), _parsed("sequence")).cast("long").alias("sequence"),
+        f.coalesce(_early("job_id", r'"([^"\\]*)"'), told.job_id, f.lit("?")).alias("job"),
+        f.coalesce(_early("sequence", r"(\d{1,18})\b").cast("long"), told.sequence).alias("sequence"),
         *("kind", "partition", "offset"),
         f.coalesce(f.col("value").cast("binary"), f.lit(b"")).alias("value"),
     )
@@ -208,12 +213,6 @@ def _early(name: str, pattern: str) -> Column:
     head = f.substring("value", 1, HEAD).cast("string")
     found = f.regexp_extract(head, rf'"{name}"\s*:\s*{pattern}', 1)
     return f.when(found != "", found)
-
-
-def _parsed(name: str) -> Column:
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    return f.get_json_object(f.col("value").cast("string"), f"$.{name}")
 
 
 def _unframed(frame: bytes) -> tuple[Key, bytes]:

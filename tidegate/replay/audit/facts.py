@@ -34,7 +34,7 @@ from tidegate.fleet.fleet import PLAUSIBLE
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
-from tidegate.replay.recompute import ship, verify
+from tidegate.replay.recompute import NAMED, ship, verify
 from tidegate.replay.verify import JobTally, NotRecomputable
 from tidegate.sparklog.events import QueryProgress
 from tidegate.sparklog.rehearsals import Rehearsals
@@ -174,12 +174,15 @@ def tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
 def create_cuts(spark: SparkSession, records: DataFrame, logs: Sequence[LoggedRun], job: str | None) -> None:
     """Create `cuts` and `batches` from event logs, which the workers read at the same places."""
     by_job = {name: list(runs) for name, runs in groupby(logs, key=lambda run: run.job_id)}
-    shots = records.where("topic = 'snapshots'").selectExpr(
-        "get_json_object(CAST(value AS STRING), '$.job_id') AS job_id",
-        "CAST(get_json_object(CAST(value AS STRING), '$.sequence') AS BIGINT) AS sequence",
-        "partition",
-        "offset",
-        "CAST(value AS STRING) AS value",
+    shots = (
+        records.where("topic = 'snapshots'")
+        .selectExpr(
+            f"from_json(CAST(value AS STRING), '{NAMED}') AS told",
+            "partition",
+            "offset",
+            "CAST(value AS STRING) AS value",
+        )
+        .selectExpr("told.*", "partition", "offset", "value")
     )
     shots = shots.where("job_id IS NOT NULL" if job is None else shots.job_id == job)
     ordered = shots.repartition(2 * spark.sparkContext.defaultParallelism, "job_id").sortWithinPartitions(
