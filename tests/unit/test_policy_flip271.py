@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from tests.support.cases import AT, case, evidence, policy
-from tests.support.engine import check_spec
-from tests.support.events import job
+from tests.support.engine import check_spec, step
+from tests.support.events import batch, job, observed, result, snapshot
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import parse_specs
 from tidegate.engine.batch_sums import BatchSums
 from tidegate.engine.case import Proposal
 from tidegate.engine.options import BadOption
-from tidegate.engine.state import Slice
+from tidegate.engine.state import JobState, Slice
+from tidegate.events.result import ActionResult, Phase
+from tidegate.events.way import Way
 from tidegate.policies.flip271 import Executed, Flip271Memory
 
 WINDOW = {"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0, "alignment_mode": "OFF"}
@@ -65,6 +67,31 @@ def test_a_change_of_size_forgets_the_observed_capacity() -> None:
     restarted = [sample(10 * n) for n in range(100, 107)]
     of = case(window=restarted, after=1060.0, run_since=AT + 990, window_since=AT + 1000)
     assert rule.propose(of, memory._replace(first_at=AT + 1000)).capacity == 200.0
+
+
+def test_a_change_in_place_starts_the_window_over() -> None:
+    """In Flink every rescale is a new run, so its samples are dropped (`collect`).
+
+    4 slots that can do 400/s get 600/s. With what they had shown, 9 slots in place seemed to do no more than 400/s, and
+    went to 20, 43 and 64 slots at the next three snapshots.
+    """
+    options = {"stabilization_interval_seconds": 30.0, "restart_time_seconds": 0.0, "scale_down_interval_seconds": 0.0}
+    spec = job(max_parallelism=64, policy_options=WINDOW | options)
+    state, slots, arrived, done, results = JobState.new(), 4, 0, 0, list[ActionResult]()
+    changes: dict[int, int] = {}
+    for number in range(60):
+        arrived += 6000
+        records = min(arrived - done, 1000 * slots)
+        done += records
+        batches = (batch(number, number, records, records / (100 * slots)),)
+        shot = snapshot(number, arrived=arrived, committed=done, slots=slots, partitions=64, batches=batches)
+        state, decision = step(state, shot, spec, observed(shot, results=results))
+        results = []
+        if decision.command is not None:
+            assert decision.command.way is Way.IN_PLACE
+            changes[10 * number] = slots = decision.command.to_parallelism
+            results = [result(decision.command.command_id, Phase.VERIFIED, number, parallelism=slots, way=Way.IN_PLACE)]
+    assert changes == {90: 9}
 
 
 def test_idle_samples_are_remembered_as_unlimited() -> None:

@@ -1,9 +1,9 @@
 """`flip271`: the rule of the Flink autoscaler (FLIP-271), for micro-batch jobs.
 
 A job counts as one vertex: it does all its work in the same slots. The jobs of a pipeline, linked by topics, are the
-vertices of one graph. Rates are averaged over `metrics_window_seconds`. The first `stabilization_interval_seconds`
-after a start do not count, so the rule makes its first proposal when both times have passed. When snapshots are missing
-at the start of the window, the rule waits until the window is full again.
+vertices of one graph. Rates are averaged over `metrics_window_seconds`. What is from before a start or a change of size
+does not count, nor do the `stabilization_interval_seconds` after it, so the rule makes its first proposal when both
+times have passed. When snapshots are missing at the start of the window, it waits until the window is full again.
 
     T     = rate(records in) + rate(lag)              arrivals
     C     = rate(records in) / busy                   capacity of the current size
@@ -28,7 +28,7 @@ at the start of the window, the rule waits until the window is full again.
 When to choose it: You know Flink's autoscaler and want its rule on Spark, for load that changes over hours.
 
 Set first: `metrics_window_seconds` and `stabilization_interval_seconds` (by default the first proposal comes 20 minutes
-after each start), `scale_down_interval_seconds` (an hour).
+after each start and each change), `scale_down_interval_seconds` (an hour).
 
 Source: FLIP-271; apache/flink-kubernetes-operator, `flink-autoscaler` 1.15 and main; DS2 (Kalavri et al., OSDI 2018),
 section 3. Options have Flink's names, ranges and defaults.
@@ -45,7 +45,15 @@ from tidegate.engine.reasons import Reason
 from tidegate.engine.window import slice_seconds
 from tidegate.events.decision import Figure
 from tidegate.policies import flip271_rules as rules
-from tidegate.policies.flip271_metrics import DAY_SECONDS, ObservedRate, VertexMetrics, evaluate, observe
+from tidegate.policies.flip271_metrics import (
+    DAY_SECONDS,
+    ObservedRate,
+    VertexMetrics,
+    began,
+    evaluate,
+    observe,
+    samples,
+)
 from tidegate.policies.flip271_options import HISTORY, Flip271Options
 from tidegate.policies.sizing import IDLE, change_to, effect
 
@@ -140,16 +148,17 @@ class Flip271:
 
     def propose(self, case: Case, memory: Flip271Memory) -> Proposal[Flip271Memory]:
         """Return the size by the rule, or the current one while the window fills."""
-        observed = observe(case.state.window, memory.observed, self.options)
+        window = samples(case.state)
+        observed = observe(window, memory.observed, self.options)
         memory = memory._replace(first_at=self._first_at(case, memory), observed=observed)
         have = 0.0 if memory.first_at is None else case.measured_at - memory.first_at
         full = have >= self.window_seconds - 1e-6
         if full:
-            memory = memory._replace(first_at=self._first_kept(case, memory.first_at))
-        if not full or len(case.state.window) < 2:
+            memory = memory._replace(first_at=self._first_kept(case, window[0].at, memory.first_at))
+        if not full or len(window) < 2:
             numbers = {"have_seconds": max(0.0, have), "need_seconds": self.window_seconds}
             return Proposal(case.current, "WINDOW_FILLING", numbers, memory=memory)
-        measured = evaluate(case, observed, self.options)
+        measured = evaluate(case, window, observed, self.options)
         if measured is None:
             return Proposal(case.current, "CAPACITY_UNKNOWN", {}, memory=memory)
         return self._decide(case, measured, memory)
@@ -167,18 +176,18 @@ class Flip271:
     def _first_at(self, case: Case, memory: Flip271Memory) -> float | None:
         """Return since when samples have counted: from the first one after the stabilization interval."""
         state = case.state
-        stable = (state.run_since or 0.0) + self.options.stabilization_interval_seconds
+        stable = began(state) + self.options.stabilization_interval_seconds
         first_at = memory.first_at
         if first_at is not None and (first_at < stable or first_at < (state.window_since or 0.0)):
             first_at = None
         return case.measured_at if first_at is None and case.measured_at >= stable else first_at
 
-    def _first_kept(self, case: Case, first_at: float | None) -> float | None:
+    def _first_kept(self, case: Case, first: float, first_at: float | None) -> float | None:
         """Return the first sample that a full window keeps: a later one than before if there is a gap before it.
 
         The window is full again when it is as old as the window (`getWindowFullTime`, `removeMetricsBefore`).
         """
-        first, interval = case.state.window[0].at, case.snapshot.interval_seconds
+        interval = case.snapshot.interval_seconds
         without_gap = case.measured_at - self.window_seconds + slice_seconds(self.window_seconds, interval)
         return first if first > without_gap + interval / 2 else first_at
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.engine.case import Case
-from tidegate.engine.state import Slice
+from tidegate.engine.state import JobState, Slice
 from tidegate.engine.ways import measured, way_to
 from tidegate.events.way import Way
 from tidegate.policies import flip271_rules as rules
@@ -56,9 +56,21 @@ class VertexMetrics:
     """The jobs that the target comes from; None for a source."""
 
 
-def evaluate(case: Case, observed: Sequence[ObservedRate], o: Flip271Options) -> VertexMetrics | None:
+def began(state: JobState) -> float:
+    """Return since when the job has run at its size, epoch seconds: in Flink, each change of size is a new run."""
+    return max(state.run_since or 0.0, state.changes.resized_at)
+
+
+def samples(state: JobState) -> tuple[Slice, ...]:
+    """Return the window without what is from before the present size (`ScalingMetricCollector.collect`)."""
+    since = began(state)
+    return tuple([piece for piece in state.window if piece.at >= since])
+
+
+def evaluate(
+    case: Case, window: Sequence[Slice], observed: Sequence[ObservedRate], o: Flip271Options
+) -> VertexMetrics | None:
     """Return the evaluated metrics, each rounded as the source rounds them; `observed` is of the same window."""
-    window = case.state.window
     known = [s for s in window if s.arrived is not None and s.committed is not None]
     ends = (known[0], known[-1]) if known else ()
     input_rate = rules.rate([(s.at, _nan(s.committed)) for s in ends])

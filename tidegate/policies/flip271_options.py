@@ -16,7 +16,7 @@ class Flip271Options:
 
     metrics_window_seconds: float = option(900.0, "window that rates are averaged over", unit="s", gt=0)
     stabilization_interval_seconds: float = option(
-        300.0, "time after a start in which samples do not count", unit="s", ge=0
+        300.0, "time after a start or a change of size in which samples do not count", unit="s", ge=0
     )
     utilization_target: float = option(0.7, "utilization to aim at", unit="share", gt=0, le=1)
     utilization_boundary: float = option(0.3, "half-width of the band around the target", unit="share", ge=0, le=1)
