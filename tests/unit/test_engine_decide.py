@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.engine import step
-from tests.support.events import START, codes, job, observed, overloaded, result, snapshot, steady
+from tests.support.events import FAST_FLIP271, START, codes, job, observed, overloaded, result, snapshot, steady
 from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.history import History
 from tidegate.engine.memory import Recorded
@@ -204,7 +204,8 @@ def orders_that_fail(spec: JobSpec, *, snapshots: int, fail: Callable[[int], boo
 
 def test_a_change_that_fails_again_and_again_is_ordered_ever_more_rarely() -> None:
     """Such as growth whose executors always die: 1, 2, 4, 8 minutes and so on, until one works."""
-    spec = job(guards={"cooldown": {"up_seconds": 60}, "backoff": {"longest_seconds": 480}})
+    quick = FAST_FLIP271 | {"metrics_window_seconds": 10.0}  # it looks at each new run that long
+    spec = job(policy_options=quick, guards={"cooldown": {"up_seconds": 60}, "backoff": {"longest_seconds": 480}})
     ordered = orders_that_fail(spec, snapshots=220, fail=lambda _: True)
     assert [after - before for before, after in pairwise(ordered)][:6] == [6, 12, 24, 48, 48, 48]
     once = orders_that_fail(spec, snapshots=100, fail=lambda count: count != 2)
