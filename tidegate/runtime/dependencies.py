@@ -1,20 +1,27 @@
 """Kafka and Redis as a service sees them: each is asked something small every few seconds, and the answer is timed.
 
 Asking on purpose, next to what the service does anyway, also tells how they are while the service has nothing to do.
+
+A service reads its passwords and certificates once, at its start. If Kafka no longer accepts them, it ends, so that
+whoever starts it again lets it read the new ones. Redis is not worth that: services go on without it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 
 from tidegate.events.topics import JOBS
 from tidegate.runtime import metrics
 from tidegate.runtime.clock import Clock
+from tidegate.runtime.reach import NoLogin, refusal
+from tidegate.runtime.service import FAILED
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
@@ -22,16 +29,34 @@ log = logging.getLogger(__name__)
 EVERY_SECONDS = 5.0
 KAFKA_SECONDS = 5.0
 
+REFUSED_SECONDS = 60.0
+"""How long Kafka may refuse the login before the service ends: a broker that has just started may know no passwords."""
+
 Probe = Callable[[], object]
 """Asks one server something; returns when it has answered, and raises if it does not."""
+
+
+def end_at_once() -> None:
+    """End the process: its main loop may hang in a question to Kafka. What was not finished is done again."""
+    logging.shutdown()
+    os._exit(FAILED)
 
 
 class Dependencies:
     """Asks each server in a daemon thread of its own, so that one that hangs does not hide the others."""
 
-    def __init__(self, clock: Clock, registry: CollectorRegistry, probes: Mapping[str, Probe]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        registry: CollectorRegistry,
+        probes: Mapping[str, Probe],
+        end: Callable[[], None] = end_at_once,
+    ) -> None:
         self._clock = clock
         self._probes = probes
+        self._end = end
+        self._refused_since: dict[str, float] = {}
+        """Since when each server has answered only that it does not let this client in."""
         self._up = metrics.DEPENDENCY_UP.gauge(registry)
         self._seconds = metrics.DEPENDENCY_SECONDS.histogram(registry)
         self._errors = metrics.DEPENDENCY_ERRORS.counter(registry)
@@ -56,7 +81,13 @@ class Dependencies:
             log.debug("%s does not answer: %s", name, error)
             self._up.labels(name).set(0)
             self._errors.labels(name).inc()
+            if isinstance(error, NoLogin):
+                since = self._refused_since.setdefault(name, self._clock.monotonic())
+                if self._clock.monotonic() - since >= REFUSED_SECONDS:
+                    log.critical("cannot continue: %s", error)
+                    self._end()
         else:
+            self._refused_since.pop(name, None)
             self._up.labels(name).set(1)
             self._seconds.labels(name).observe(self._clock.monotonic() - started)
 
@@ -69,13 +100,23 @@ class Dependencies:
 
 def kafka_probe(settings: ServiceSettings) -> Probe:
     """Return a probe that asks the broker for the partitions of the jobs topic, and warns if some were added."""
-    admin = AdminClient(settings.kafka())
+    told: list[KafkaError] = []
+    admin = AdminClient({**settings.kafka(), "error_cb": told.append})
     topic, known = JOBS.named(settings.topic_prefix), 0
 
     def ask() -> None:
         nonlocal known
-        admin.poll(0)  # hands librdkafka's log lines to Python's logging
-        count = len(admin.list_topics(topic, timeout=KAFKA_SECONDS).topics[topic].partitions)
+        try:
+            found = admin.list_topics(topic, timeout=KAFKA_SECONDS)
+        except KafkaException:
+            admin.poll(0)  # only now librdkafka tells what went wrong before
+            if refused := refusal(settings, told):
+                raise refused from None
+            raise
+        finally:
+            admin.poll(0)  # hands librdkafka's log lines to Python's logging
+            told.clear()
+        count = len(found.topics[topic].partitions)
         if 0 < known < count:
             text = "partitions were added to topic %s: it had %d and has %d; this service does not read the new ones"
             log.warning(text, topic, known, count)

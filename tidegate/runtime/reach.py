@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
@@ -39,15 +40,19 @@ def ask(settings: ServiceSettings, *, seconds: float, try_login_again: bool) -> 
         except KafkaException as error:
             admin.poll(0)  # only now librdkafka tells what went wrong before, and hands over its log lines
             is_late = time.monotonic() >= deadline
-            refused = next((each for each in told if each.code() in NOT_LET_IN), None)
+            refused = refusal(settings, told)
             if refused and (is_late or not try_login_again):
-                raise NoLogin(_why_no_login(settings, refused)) from None
+                raise refused from None
             if is_late:
                 at = settings.bootstrap_servers
                 raise Unreachable(f"no Kafka broker answers at {at} ({said(error)})") from None
 
 
-def _why_no_login(settings: ServiceSettings, refused: KafkaError) -> str:
+def refusal(settings: ServiceSettings, told: Iterable[KafkaError]) -> NoLogin | None:
+    """Return that a broker refuses this client, if librdkafka has told so."""
+    refused = next((each for each in told if each.code() in NOT_LET_IN), None)
+    if refused is None:
+        return None
     oauth = settings.oauth() if refused.code() == KafkaError._AUTHENTICATION else None
     token = f" with a token from {oauth.token_endpoint_url}" if oauth else ""
-    return f"cannot log in to Kafka at {settings.bootstrap_servers}{token}: {refused.str()}"
+    return NoLogin(f"cannot log in to Kafka at {settings.bootstrap_servers}{token}: {refused.str()}")
