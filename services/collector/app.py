@@ -83,6 +83,8 @@ class Collector:
         self._remembered: dict[str, Remembered] = {}
         """By job; for each one that has a spec."""
         self._rounds: set[asyncio.Task[None]] = set()
+        self._measuring: dict[Shared, asyncio.Event] = {}
+        """By the sources of jobs: the end of their newest round."""
         self._following: asyncio.Task[None] | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -157,10 +159,22 @@ class Collector:
         return wanted
 
     async def _measure(self, asked: Round, group: Sequence[DueJob]) -> None:
-        """Queue the snapshots of jobs that share their sources, once those have been heard."""
-        answers = await asked.answers(group)
-        made = (self._snapshot(job, answers) for job in group)
-        self.deliveries.put([(snapshot, None) for snapshot in made if snapshot is not None])
+        """Queue the snapshots of jobs that share their sources, once those have been heard.
+
+        If the round before has not been answered yet, it comes first: the decider drops an older snapshot.
+        """
+        shared, ended = group[0].shares, asyncio.Event()
+        before, self._measuring[shared] = self._measuring.get(shared), ended
+        try:
+            answers = await asked.answers(group)
+            if before is not None:
+                await before.wait()
+            made = (self._snapshot(job, answers) for job in group)
+            self.deliveries.put([(snapshot, None) for snapshot in made if snapshot is not None])
+        finally:
+            ended.set()
+            if self._measuring.get(shared) is ended:
+                del self._measuring[shared]
 
     def _snapshot(self, job: DueJob, answers: GroupAnswers) -> MetricSnapshot | None:
         """Return a job's snapshot; None, and say so, if none can be made: the other jobs are measured all the same."""

@@ -491,6 +491,30 @@ def test_a_dead_master_delays_only_its_own_jobs(tmp_path: Path, caplog: pytest.L
     assert any(said.startswith("master http://a does not answer: TimeoutError: no answer") for said in caplog.messages)
 
 
+def test_the_snapshots_of_a_job_come_in_order(tmp_path: Path) -> None:
+    """A source may be slow for once, and the next round has its answers first; the decider drops what comes late."""
+    rolling(tmp_path, recorded()[:-2])
+    slow = [0.6, 0.3]
+
+    async def at_times() -> ClusterView:
+        await asyncio.sleep(slow.pop(0) if slow else 0.0)
+        return parse_state(MASTER, "http://m:8080")
+
+    async def play() -> list[int]:
+        world = World(spec(tmp_path).model_copy(update={"interval_seconds": 1}))
+        world.master.special["http://m:8080"] = at_times
+        await world.collector.load()
+        await world.turn(-1)
+        for seconds in range(5):
+            world.clock.at = T + timedelta(seconds=seconds)
+            world.collector.turn()
+            await asyncio.sleep(0.1)
+        await world.collector.finish(5.0)
+        return [made.sequence - EPOCH for made in await world.snapshots(6)]
+
+    assert asyncio.run(play()) == [-1, 0, 1, 2, 3, 4]
+
+
 @pytest.mark.expects_errors("the cluster's answer about one job is wrong on purpose")
 def test_a_job_that_cannot_be_judged_costs_no_other_job_its_snapshot(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
