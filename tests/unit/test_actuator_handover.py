@@ -227,6 +227,28 @@ def test_handovers_that_fail_again_and_again_do_not_fill_the_control_files(world
     assert world.alive() == [FIRST]
 
 
+def test_a_second_driver_that_works_for_too_long_is_not_said_to_have_made_no_progress(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real clock goes on between two looks at it."""
+    calls = [0]
+
+    def monotonic(of: FakeWorld) -> float:
+        calls[0] += 1
+        return of.seconds + 1e-6 * calls[0]
+
+    def not_ready(control: Control, token: Token) -> None:
+        control.write_progress(token, {"finished_tasks": int(world.seconds)})
+
+    monkeypatch.setattr(FakeWorld, "monotonic", monotonic)
+    monkeypatch.setattr(Control, "ready", not_ready)
+    spec = with_application(world.spec, start_deadline_seconds=6.0)
+    assert world.carry(command(), spec=spec) is Phase.ROLLED_BACK
+    assert "The second driver was not ready within 60 s, although it made progress: " in world.last().sentence
+    assert "made no progress" not in world.last().sentence
+    assert world.alive() == [FIRST]
+
+
 def test_a_cluster_without_room_restarts_the_job(world: HandoverWorld) -> None:
     """If the second driver gets too few slots, it ends, and the job is restarted."""
     world.slots = 1

@@ -84,7 +84,10 @@ class _WarmWatch:
         ended = self._check.failure(self._submission_id, arrived=bool(facts))
         if ended is not None:
             return self.failure("ended before it was ready")
-        if self.deadline.see(progress, self._task.clock.monotonic()) is not None:
+        now, most = self._task.clock.monotonic(), self.deadline.most_seconds
+        if now - self._started > most:
+            return self.failure(f"was not ready within {most:g} s, although it made progress: {progress.text}")
+        if self.deadline.see(progress, now) is not None:
             return self.failure(
                 f"made no progress for {self._task.spec.application.start_deadline_seconds:g} s: {progress.text}."
                 " If it needs longer, raise application.start_deadline_seconds"
