@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +277,30 @@ def test_a_shorter_interval_is_no_missing_snapshot(session: Any, tmp_path: Path)
     recording, _ = write_audited(tmp_path, [job])
     result = audit(session, of_recording(session, recording), checks=only("snapshots-miss-no-interval"))
     assert [(outcome.status, outcome.found) for outcome in result.outcomes] == [(CheckStatus.PASSED, 0)]
+
+
+@pytest.mark.parametrize(("compacted", "added"), [(False, True), (True, True), (False, False)])
+def test_the_time_between_two_lives_of_a_job_is_no_missing_snapshot(
+    session: Any, tmp_path: Path, compacted: bool, added: bool
+) -> None:
+    """Nothing is measured from the removal of a job until it is added again; a gap of a job that is there is found."""
+    job = audited_job("orders", 0)
+    before, after = (datetime.fromisoformat(job.events("snapshots")[at]["observed_at"]) for at in (29, 32))
+    del job.records["snapshots"][30:32]
+    job.renumber("snapshots")
+    if added:
+        again = specs("orders")[0]
+        job.add(again, after - timedelta(seconds=8))
+        held = job.records["jobs"]
+        removed_at = int((before + timedelta(seconds=5)).timestamp() * 1000)
+        held.insert(-1, replace(held[-1], timestamp_ms=removed_at, value=None, headers=()))
+        job.renumber("jobs")
+        if compacted:
+            del held[:-1]
+    recording, _ = write_audited(tmp_path, [job])
+    result = audit(session, of_recording(session, recording), checks=only("snapshots-miss-no-interval"))
+    status = CheckStatus.PASSED if added else CheckStatus.WARNED
+    assert [(outcome.status, outcome.found) for outcome in result.outcomes] == [(status, int(not added))]
 
 
 def test_an_audit_of_topics_that_grow_sees_them_at_one_instant(
