@@ -30,6 +30,8 @@ from tidegate.cli import app
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.runtime.dependencies import kafka_probe
+from tidegate.runtime.reach import NoLogin
 from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics
 from tidegate.stack.processes import inherited
@@ -196,3 +198,21 @@ def test_a_command_says_why_the_login_failed(
     assert ran.exit_code != 0
     assert said in " ".join(ran.output.split())
     assert "not the secret" not in ran.output
+
+
+def test_a_service_that_runs_notices_that_its_login_is_refused(secured: SecuredKafka) -> None:
+    """Its probe tells that from a broker that does not answer: with another password, a new process may get in."""
+    settings = ServiceSettings(**connection_by("PLAIN", secured).model_dump() | WRONG_PASSWORD)
+    probe, refused = kafka_probe(settings), list[NoLogin]()
+
+    def is_refused() -> bool:
+        try:
+            probe()
+        except NoLogin as error:
+            refused.append(error)
+        except KafkaException:
+            pass  # between two tries to connect
+        return bool(refused)
+
+    wait_for("the refusal", is_refused)
+    assert "Invalid username or password" in str(refused[0])
