@@ -34,6 +34,7 @@ BEYOND_JSON_SCHEMA = (
     r"main_class '.*' (needs its jar|takes no py_files|cannot be handed over)",
     r"state_limits\.hard_gb: must be at least soft_gb",
     r"excluded_periods\.periods: ",
+    r"schedule\.at_least: ",
     r"policy_options\.(utilization_max|utilization_min): ",
     r"policy_options\.(scaling_up_ratio|scaling_down_ratio|allow_idle_consumers|cron|up_policies|down_policies): ",
     r"requested_at: ",
