@@ -9,7 +9,11 @@ from multiprocessing import parent_process
 
 
 def end_with_parent() -> None:
-    """Interrupt this process when its parent is gone: a signal to that one alone would leave it at work, for hours."""
+    """Interrupt this process when its parent is gone: a signal to that one alone would leave it at work, for hours.
+
+    A shell has what it starts in the background ignore that signal, so it gets its handler here.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parent = parent_process()
 
     def wait() -> None:

@@ -78,7 +78,7 @@ def test_a_forged_decision_in_the_topic_is_found(filled: ServiceSettings, sessio
         decision.sequence,
         "final_parallelism",
     )
-    assert result.first.recorded == "32"
+    assert result.first.recorded == "31"
     assert result.first.place.startswith("partition ")
 
 

@@ -109,7 +109,8 @@ def test_the_program_runs_a_benchmark_as_make_bench_does(tmp_path: Path) -> None
     assert "pace  5/s" in ran.stdout
 
 
-def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["foreground", "background"])
+def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path, where: str) -> None:
     """SIGTERM or SIGKILL of the program alone, such as that of `timeout`, leaves nothing running."""
     script = (
         "import types; import bench.__main__ as program; from tests.unit import test_bench\n"
@@ -119,6 +120,8 @@ def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path) -> Non
     started, ended = tmp_path / "started", tmp_path / "ended"
     ours = {**inherited(), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", script, "long"]
+    if where == "background":  # as a shell starts it there
+        command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
     with subprocess.Popen(command, cwd=tmp_path, env=ours, stderr=subprocess.DEVNULL, start_new_session=True) as ran:
         try:
             assert wait_until(started.exists, 30)
