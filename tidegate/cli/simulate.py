@@ -32,6 +32,10 @@ from tidegate.twin.model import JobModel
 from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
+from tidegate.twin.world import EPOCH
+
+START = f"{datetime.fromtimestamp(EPOCH, UTC):%Y-%m-%d}"
+"""When simulations start unless they are told otherwise."""
 
 
 def simulate_command(
@@ -75,7 +79,7 @@ def simulate_command(
             help="The simulated time at the start, in UTC, such as 2026-11-27T06:00; the guards schedule and"
             " excluded_periods look at it.",
         ),
-    ] = "2026-01-01",  # type: ignore[assignment]  # typer reads it
+    ] = START,  # type: ignore[assignment]  # typer reads it
 ) -> None:
     """Simulate a job under a load, scaled by its spec.
 
