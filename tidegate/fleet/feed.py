@@ -21,7 +21,7 @@ from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import phases_of
-from tidegate.fleet.fleet import PLAUSIBLE, SILENT_INTERVALS, Fleet
+from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, is_plausible
 from tidegate.runtime.consumer import TopicReader, headers_of
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.settings import ServiceSettings
@@ -204,7 +204,7 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
     A sequence is the second in which its snapshot was measured, and its decision was written soon after. Raises
     `TimeoutError` if the topic cannot be read in time.
     """
-    if not PLAUSIBLE[0] < sequence < PLAUSIBLE[1]:
+    if not is_plausible(sequence):
         return None
     since = datetime.fromtimestamp(sequence, UTC) - CLOCKS_DIFFER
     events = received(Decision, settings, job=job_id, since=since, on_error=skip, timeout_seconds=FIND_SECONDS)

@@ -29,7 +29,7 @@ from tidegate.terminal import size
 
 LOG_LENGTH = 100
 """Spans of decisions kept per job, and as many changes."""
-PLAUSIBLE = (86_400, 2**33)
+_PLAUSIBLE = (86_400, 2**33)
 """Sequences outside are no seconds at which anything was measured."""
 SILENT_INTERVALS = 3
 """A job without a decision for this many of its intervals is silent: its figures are old."""
@@ -132,7 +132,7 @@ class FleetJob:
 
     def take_decision(self, decision: Decision) -> bool:
         """Take in a decision; return False for one that is not newer than the last, or on no possible second."""
-        if decision.sequence >= PLAUSIBLE[1] or (self.decision and decision.sequence <= self.decision.sequence):
+        if decision.sequence >= _PLAUSIBLE[1] or (self.decision and decision.sequence <= self.decision.sequence):
             return False
         if decision.keyframe is not None:
             self._operator(decision.keyframe.spec.change, decision.keyframe.spec)
@@ -298,6 +298,11 @@ class Fleet:
     def _changed(self, job: FleetJob) -> None:
         self.revision += 1
         job.revision = self.revision
+
+
+def is_plausible(sequence: int) -> bool:
+    """Whether a sequence is a second at which something may have been measured."""
+    return _PLAUSIBLE[0] < sequence < _PLAUSIBLE[1]
 
 
 def point_of(decision: Decision) -> TimelinePoint:

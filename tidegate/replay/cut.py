@@ -22,7 +22,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part, StageTasks, StateOperator
-from tidegate.fleet.fleet import PLAUSIBLE
+from tidegate.fleet.fleet import is_plausible
 from tidegate.remote.files import Place, scan
 from tidegate.replay.difference import first_difference
 from tidegate.sparklog import events
@@ -179,7 +179,7 @@ class _RunCutter:
 
     def compare(self, shot: MetricSnapshot, *, first: bool) -> list[_Difference]:
         """Return the figures that no cut of the log gives; none if one cut gives them all."""
-        if not PLAUSIBLE[0] < shot.sequence < PLAUSIBLE[1]:
+        if not is_plausible(shot.sequence):
             return [("sequence", shot.sequence, None)]
         end = datetime.fromtimestamp(shot.sequence, UTC)
         start = end - timedelta(seconds=shot.interval_seconds)

@@ -30,7 +30,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
-from tidegate.fleet.fleet import PLAUSIBLE
+from tidegate.fleet.fleet import is_plausible
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
@@ -165,7 +165,7 @@ def tally_rows(tally: JobTally) -> Iterator[tuple[Any, ...]]:
         first, place = tally.first, PLACE.match(tally.first.place)
         where = (int(place[1]), int(place[2])) if place else (None, None)
         at, second = None, first.sequence
-        if second is not None and PLAUSIBLE[0] < second < PLAUSIBLE[1]:
+        if second is not None and is_plausible(second):
             at = datetime.fromtimestamp(second, UTC)
         found = f"{first.path} is {first.recorded}" + (f" ({first.note})" if first.note else "")
         yield "finding", tally.job_id, *where, at, found, f"recomputed: {first.recomputed}", tally.differing
