@@ -468,6 +468,22 @@ def test_an_operators_size_waits_for_redis() -> None:
     assert decision.command is not None
 
 
+def test_a_request_for_the_size_that_is_about_to_go_waits_for_the_change_under_way() -> None:
+    """An operator who wants to keep 4 slots gets them back after the change to more; the request is not dropped."""
+    state, ordered = ordered_state(job())
+    assert ordered.command is not None
+    assert ordered.command.to_parallelism > 4
+    shot = snapshot(7)
+    state, decision = step(state, shot, manual(4), observed(shot))
+    assert (decision.command, state.manual_done) == (None, None), decision.sentence
+    size = ordered.command.to_parallelism
+    done = result(ordered.decision_id, Phase.VERIFIED, 8, parallelism=size, incarnation="app-2")
+    later = snapshot(68, slots=size, incarnation="app-2")
+    _, decision = step(state, later, manual(4), observed(later, results=(done,)))
+    assert decision.command is not None
+    assert (decision.command.to_parallelism, decision.command.manual) == (4, True)
+
+
 def test_advise_mode_shows_and_does_nothing() -> None:
     """In advise mode the size stands in the decision and no command goes out."""
     state, decisions = run(job(mode=Mode.ADVISE), overloaded(8))
@@ -506,13 +522,16 @@ def test_a_command_while_less_has_arrived_than_was_committed(bounds: dict[str, i
     assert decisions[-1].command.first_batch_seconds == 0.0
 
 
-@pytest.mark.parametrize(("phase", "after", "kept"), [
-    ("ordered", 3600.0, True), ("ordered", 3640.0, False), ("stopping", 1790.0, True), ("stopping", 1810.0, False),
+@pytest.mark.parametrize(("started", "after", "kept"), [
+    (None, 3600.0, True), (None, 3640.0, False), (10.0, 1800.0, True), (10.0, 1820.0, False), (3000.0, 4790.0, True),
 ])  # fmt: skip
-def test_a_command_that_may_still_be_started_is_not_forgotten(phase: str, after: float, kept: bool) -> None:
-    """A command counts as lost half an hour after its order only if it was started; until then it may expire later."""
+def test_a_command_that_may_still_end_is_not_given_up(started: float | None, after: float, kept: bool) -> None:
+    """A command counts as lost half an hour after its start; until it has started, it may do so until it expires."""
     at = START.timestamp()
-    state = JobState.new()._replace(in_flight=InFlight("c", "rescale", 8, at, at + 3600.0, phase))
+    state = JobState.new()._replace(in_flight=InFlight("c", "rescale", 8, at, at + 3600.0))
+    if started is not None:
+        stopping = result("c", Phase.STOPPING, int(started / 10), parallelism=8)
+        state = take_results(state, Observed(at=stopping.at, results=(stopping,)), job())
     state = take_results(state, Observed(at=START + timedelta(seconds=after)), job())
     assert (state.in_flight is not None) is kept
 

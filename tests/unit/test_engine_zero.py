@@ -367,6 +367,18 @@ def test_an_operator_can_stop_the_job_until_a_record_waits_and_start_it_before()
     assert stage.state.manual_done == "r-2"
 
 
+def test_a_request_waits_for_the_start_under_way() -> None:
+    """It came after the command that wakes the job, so it is served when that has ended, and not before."""
+    stage = asleep()
+    stage.arrived += 500
+    command = stage.tick().command
+    assert command is not None
+    two = ManualScale(request_id="r-2", parallelism=2, reason="day", requested_at=START)
+    stage.spec = stage.spec.model_copy(update={"manual": two, "version": 2})
+    decision = stage.tick()
+    assert (decision.command, stage.state.manual_done) == (None, None), decision.sentence
+
+
 def test_zero_is_the_spec_s_to_allow() -> None:
     """An operator's 0 becomes the minimum where the spec wants a slot."""
     zero = ManualScale(request_id="r-0", parallelism=0, reason="night", requested_at=START)

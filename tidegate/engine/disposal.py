@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     withheld: bool
     """Whether the change is only shown, not ordered."""
     waits: bool
-    """Whether the proposed change was only put off."""
+    """Whether what was asked for was only put off; a request is not served while another change is under way."""
 
 
 def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan, *, supervised: bool) -> Outcome:
@@ -44,7 +44,7 @@ def dispose(case: Case, by: str, proposal: Proposal[Any], plan: Plan, *, supervi
     table = plan.reasons
     reasons = [explained(table, by, proposal.code, current, size, proposal.numbers)]
     status: Status | None = None
-    withheld = waits = False
+    withheld, waits = False, case.manual is not None and case.state.in_flight is not None
 
     def follow(guard: Guard, verdict: Verdict) -> None:
         nonlocal size, status

@@ -28,7 +28,7 @@ GRACE_SECONDS: Final = 30.0
 """A command that nobody started is forgotten this long after it expired: its acceptance may be on the way."""
 
 LOST_SECONDS: Final = 1800.0
-"""A command that started and has not ended after this, nor in its deadlines, is given up. The next fences it off."""
+"""A command that has not ended this long after its start, nor in its deadlines, is given up. The next fences it off."""
 
 
 def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState:
@@ -42,7 +42,7 @@ def take_results(state: JobState, observed: Observed, spec: JobSpec) -> JobState
         if is_unstarted:
             until = command.expires_at + GRACE_SECONDS
         else:
-            until = command.issued_at + max(LOST_SECONDS, longest_change_seconds(spec.application))
+            until = command.expires_at + max(LOST_SECONDS, longest_change_seconds(spec.application))
         if now > until:
             state = _never_begun(state, command) if is_unstarted else state
             state = note_lost(state._replace(in_flight=None), command.kind)
@@ -56,7 +56,9 @@ def _take(state: JobState, result: ActionResult, spec: JobSpec) -> JobState:
         if command is not None and mine:
             # A second attempt goes back to the last good size, so that is the size to expect.
             size = result.parallelism if result.attempt > 1 else command.to_parallelism
-            return state._replace(in_flight=command._replace(phase=result.phase.value, to_parallelism=size))
+            started_at = min(command.expires_at, at)
+            command = command._replace(phase=result.phase.value, to_parallelism=size, expires_at=started_at)
+            return state._replace(in_flight=command)
         if command is None:
             # Ordered by a decider whose state is lost here: the command is under way all the same.
             adopted = InFlight(

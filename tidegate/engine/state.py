@@ -53,6 +53,7 @@ class InFlight(NamedTuple):
     to_parallelism: int
     issued_at: float
     expires_at: float
+    """When it can no longer be started; once it has started, when it did."""
     phase: str = "ordered"
     way: Way | None = None
     """The way that the command names; None for a start, a stop, or a command of an older engine."""
