@@ -52,6 +52,20 @@ def test_a_request_that_another_one_has_replaced_ends_without_success() -> None:
         assert request.lines[-1][2] == "Another request has replaced this one."
 
 
+def test_a_request_for_the_present_size_waits_for_another_change_that_is_under_way() -> None:
+    """The job has 4 slots, and soon another size: the request is served after that."""
+    kept = with_size(FIRST, 4, "noon", START)
+    assert kept.manual is not None
+    state = JobState.new()
+    for number, shot in enumerate(steady(12, rate=1800, capacity=1000)):
+        state, decision = step(state, shot, FIRST if number < 11 else kept, Observed(at=shot.observed_at))
+    assert (state.in_flight is not None, decision.current_parallelism) == (True, 4)
+    request = RequestTracker(kept.version, kept.manual)
+    request.decision(decision)
+    assert not request.ended
+    assert len(request.lines) == 1
+
+
 def test_a_stop_is_not_taken_for_the_request() -> None:
     """A spec that says that the job should not run comes first; that the job has stopped is no success."""
     stopped = MINE.model_copy(update={"running": False, "version": MINE.version + 1})

@@ -14,11 +14,13 @@ from rich.text import Text
 from tidegate import interrupts
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received, skip
-from tidegate.events.decision import Decision
+from tidegate.events.decision import Decision, Status
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, Phase
 from tidegate.fleet.changes import result_in_words
 from tidegate.terminal import clock, size, stdout, styled
+
+CHANGING = (Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN)
 
 
 @dataclass
@@ -53,7 +55,8 @@ class RequestTracker:
             for result in self._early:
                 self.result(result)
         elif decision.command is None and self.asked.parallelism == decision.current_parallelism:
-            self.ended = self.succeeded = True  # the job has that size already
+            # The job has that size already; but another change that is under way comes first.
+            self.ended = self.succeeded = decision.status not in CHANGING
 
     def result(self, result: ActionResult) -> None:
         """Take in a result; those of other commands do not count."""
