@@ -30,7 +30,7 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
-from tidegate.runtime.consumer import TopicReader, headers_of
+from tidegate.runtime.consumer import TopicReader, headers_of, written_at
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.reach import NoLogin as NoLogin  # noqa: PLC0414 - the client's errors
 from tidegate.runtime.reach import Unreachable as Unreachable  # noqa: PLC0414
@@ -140,8 +140,8 @@ def received(
                 continue
             of = getattr(event, "job_id", (message.key() or b"").decode("utf-8", "replace"))
             if wanted is None or of in wanted:
-                written_at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
-                yield Received(event, message.partition(), message.offset(), written_at, message.key() or b"")
+                at = written_at(message)
+                yield Received(event, message.partition(), message.offset(), at, message.key() or b"")
 
 
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import socket
 import warnings
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import ValidationError
 
 import tidegate
+from tests.support.events import snapshot
+from tests.support.fake_consumer import FakeMessage
 from tests.support.token_endpoint import TokenEndpoint, login_by
+from tidegate import client
 from tidegate.cli.problems import problem_of
 from tidegate.client import (
     BadRecord,
@@ -25,6 +28,8 @@ from tidegate.client import (
 )
 from tidegate.events.envelope import Unreadable
 from tidegate.events.topics import TOPICS
+from tidegate.runtime import consumer
+from tidegate.runtime.consumer import newest_at
 
 
 def test_arguments_override_variables_and_variables_override_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +71,35 @@ def test_a_time_without_zone_is_rejected() -> None:
     """`since` without a time zone is ambiguous, and rejected before connecting."""
     with pytest.raises(ValueError, match="time zone"):
         next(tidegate.decisions("127.0.0.1:1", since=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+def test_a_timestamp_that_no_calendar_has_ends_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka stores any number. Events with one, and those after it, are read, and `why` finds where the topic ends."""
+    events = [snapshot(number) for number in range(5)]
+
+    class Snapshots:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.left = [FakeMessage(0, offset, event) for offset, event in enumerate(events)]
+            for message, millis in zip(self.left, (2**62, -(2**62), -1, 253_402_300_800_000), strict=False):
+                message.written_millis = millis
+            self.close = lambda: None
+
+        at_end = property(lambda self: not self.left)
+
+        def poll(self, _seconds: float = 0.0) -> FakeMessage:
+            return self.left.pop(0)
+
+        def read_to_end(self) -> list[FakeMessage]:
+            return self.left
+
+    monkeypatch.setattr(client, "TopicReader", Snapshots)
+    monkeypatch.setattr(client, "check_reachable", lambda *_: None)
+    assert list(tidegate.snapshots()) == events
+    monkeypatch.setattr(consumer, "TopicReader", Snapshots)
+    monkeypatch.setattr(consumer, "offset_ranges", lambda *_: {})
+    newest = newest_at(ClientSettings(), "snapshots")
+    assert newest is not None
+    assert newest > datetime.now(UTC)
 
 
 def test_an_unreachable_broker_is_named() -> None:

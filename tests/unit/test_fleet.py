@@ -213,12 +213,15 @@ def test_a_snapshot_from_a_wrong_clock_pins_no_pool() -> None:
 def test_a_decision_on_a_wrong_second_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for one ends at the first later one, but not at one that is later than when it was written."""
     made = [decision(job(), NOW + timedelta(seconds=10 * step)) for step in range(4)]
-    made[0] = made[0].model_copy(update={"sequence": made[0].sequence + 2 * 86_400})
+    made[0] = made[0].model_copy(update={"sequence": made[0].sequence + 36_500 * 86_400})
     written = [NOW + timedelta(seconds=10 * step + 1) for step in range(4)]
-    for sequence, there in ((made[2].sequence, made[2]), (made[2].sequence - 1, None), (made[0].sequence, made[0])):
-        events = (Received(one, 0, place, at, b"") for place, (one, at) in enumerate(zip(made, written, strict=True)))
-        monkeypatch.setattr(feed, "received", lambda *_, found=events, **__: found)
-        assert feed.decision_on(ClientSettings(), "rates", sequence) == there
+    wanted = ((made[2].sequence, made[2]), (made[2].sequence - 1, None), (made[0].sequence, made[0]))
+    for first in (written[0], NOW + timedelta(days=36_500)):  # the record's time may be of the same clock
+        for sequence, there in wanted:
+            records = enumerate(zip(made, (first, *written[1:]), strict=True))
+            events = (Received(one, 0, place, at, b"") for place, (one, at) in records)
+            monkeypatch.setattr(feed, "received", lambda *_, found=events, **__: found)
+            assert feed.decision_on(ClientSettings(), "rates", sequence) == there
 
 
 def test_events_of_a_job_that_is_not_managed_are_skipped() -> None:
@@ -601,6 +604,19 @@ def test_earlier_decisions_are_not_taken_twice() -> None:
     one.recall(made[:30])  # what is read ends a minute late: clocks differ
     times = [point.at for point in one.timeline]
     assert times == [each.decided_at.timestamp() for each in made]
+
+
+def test_a_record_from_a_clock_that_is_ahead_does_not_end_the_history(decided: list[JobSpec]) -> None:
+    """Kafka stores any timestamp: the decisions after it in its partition are found too."""
+    with closing(Feed(ClientSettings(), timedelta(hours=2), on_demand=True)) as one:
+        one.start()
+        assert wait_until(lambda: one.state == "live", 10, 0.01)
+        Decided.records[0].written_millis = 2**62
+        one.recall(decided[0].job_id)
+        with one.reading() as fleet:
+            known = fleet.get(decided[0].job_id)
+            assert known is not None
+            assert round(known.timeline.seconds) == 3590
 
 
 def test_a_feed_reads_the_last_hours_of_a_job_when_it_is_asked_for_them(decided: list[JobSpec]) -> None:

@@ -22,7 +22,7 @@ from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import phases_of
 from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, is_plausible
-from tidegate.runtime.consumer import TopicReader, headers_of
+from tidegate.runtime.consumer import TopicReader, headers_of, written_at
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.settings import ServiceSettings
 
@@ -108,11 +108,12 @@ class Feed:
                 job.recall(earlier)
 
     def _decisions(self, job_id: str, number: int, key: bytes, since: datetime, until: datetime) -> list[Decision]:
-        found, deadline, end = list[Decision](), time.monotonic() + FIND_SECONDS, (until + CLOCKS_DIFFER).timestamp()
+        found, deadline = list[Decision](), time.monotonic() + FIND_SECONDS
+        end, ahead = until + CLOCKS_DIFFER, datetime.now(UTC) + CLOCKS_DIFFER
         topic = DECISIONS.named(self._settings.topic_prefix)
         with closing(TopicReader(self._settings, [topic], since=since, number=number)) as reader:
             for message in reader.read_to_end(FIND_SECONDS):
-                if message.timestamp()[1] / 1000 > end:
+                if end < written_at(message) <= ahead:  # one that is later is of a wrong clock
                     break
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"reading the decisions on {job_id} took more than {FIND_SECONDS:g} s")
@@ -212,8 +213,8 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
         for one in events:
             if one.event.sequence == sequence:
                 return one.event
-            if sequence < one.event.sequence < (one.written_at + CLOCKS_DIFFER).timestamp():
-                break  # one that is later than when it was written is of a wrong clock
+            if sequence < one.event.sequence < (min(one.written_at, datetime.now(UTC)) + CLOCKS_DIFFER).timestamp():
+                break  # one that is later than when it was written, or than now, is of a wrong clock
     return None
 
 

@@ -83,6 +83,14 @@ def headers_of(message: Message) -> Headers | None:
         return None
 
 
+_LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+
+
+def written_at(message: Message) -> datetime:
+    """Return a record's timestamp. Kafka lets it be any number: one that no calendar has becomes the nearest."""
+    return datetime.fromtimestamp(min(max(0.0, message.timestamp()[1] / 1000), _LAST_YEAR), UTC)
+
+
 _NOT_LED_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -284,8 +292,7 @@ def newest_at(settings: ServiceSettings, topic: str) -> datetime | None:
     """
     last = {place: max(first, end - 1) for place, (first, end) in offset_ranges(settings, [topic]).items()}
     with closing(TopicReader(settings, [topic], after=last)) as reader:
-        milliseconds = max((message.timestamp()[1] for message in reader.read_to_end()), default=-1)
-    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds >= 0 else None
+        return max((written_at(message) for message in reader.read_to_end()), default=None)
 
 
 def spark_offsets(offsets: Mapping[Partition, int]) -> str:
