@@ -125,6 +125,27 @@ def test_a_day_is_read_without_the_files_of_other_days(session: Any, settings: S
     assert read_archive(session, folder, ["decisions"], first_day=long_ago, last_day=long_ago).count() == 0
 
 
+def test_a_record_that_no_calendar_has_is_archived(session: Any, tmp_path: Path) -> None:
+    """Kafka stores any timestamp: a day beyond the year 9999 is filed under the last one, and counts as well filed."""
+    folder, key = tmp_path / "archive", keys.new_key(tmp_path / "a.key", "archive")
+    beyond = 253_402_300_800_000
+    times = {0: 1_790_000_000_000, 1: beyond - 1, 2: beyond, 3: 30 * beyond, 4: -1}
+    rows = [(f"t.{DECISIONS.suffix}", 0, offset, at, b"k", b"v", None) for offset, at in times.items()]
+    columns = "topic string, partition int, offset long, ms long, key binary, value binary, headers binary"
+    read = session.createDataFrame(rows, columns).selectExpr(
+        "* EXCEPT (ms, headers)",
+        "timestamp_millis(ms) AS timestamp",
+        "CAST(NULL AS array<struct<key: string, value: binary>>) AS headers",
+    )
+    store.load_or_create(folder, "t.")
+    stream._Sink(folder, "t.", lambda _: None).take(read, 0)
+    assert {place[2]: one.timestamp_ms for place, one in in_archive(session, folder).items()} == times
+    days = {file.day for file in store.load(folder).files}
+    assert days == {date(2026, 9, 21), date.max, date(1969, 12, 31)}
+    sign_heads(session, folder, key, [key.public])
+    assert prove(session, folder, [key.public]).damages == []
+
+
 def test_what_the_broker_dropped_is_a_gap(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
     """Offsets removed before archiving began, and between two runs, are named; what is left is archived."""
     folder, name = tmp_path / "archive", RESULTS.named(settings.topic_prefix)

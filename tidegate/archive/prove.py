@@ -18,7 +18,7 @@ from tidegate.archive.chain import GENESIS, Head, Seen, head
 from tidegate.archive.damage import Checker, Damage, Kind
 from tidegate.archive.keys import PublicKey, SigningKey
 from tidegate.archive.manifest import DataFile, Manifest
-from tidegate.archive.read import read_files
+from tidegate.archive.read import day_of, read_files
 from tidegate.archive.statements import Trusted, read_trusted_statements, state_heads
 from tidegate.archive.store import CHAIN, load
 
@@ -166,9 +166,7 @@ def _sorted(records: DataFrame) -> DataFrame:
     """Return what the chain needs of each record: partitions of topics in one piece, sorted by offset."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (takes seconds to import)
 
-    day_ms = 86_400_000
-    filed_ms = f.unix_date("day").cast("long") * day_ms
-    misfiled = (f.col("timestamp_ms") < filed_ms) | (f.col("timestamp_ms") >= filed_ms + day_ms)
+    misfiled = f.col("day") != day_of(f.col("timestamp_ms"))
     needed = records.select(
         *("topic", "partition", "offset"), content_column().alias("content"), "timestamp_ms", misfiled.alias("misfiled")
     )

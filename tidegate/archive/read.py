@@ -12,7 +12,7 @@ from tidegate.archive.manifest import DataFile
 from tidegate.archive.store import RECORDS, load
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
 FILE_SCHEMA = (
@@ -59,6 +59,15 @@ def read_files(spark: SparkSession, folder: Path, files: Sequence[DataFile], *, 
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema).option("basePath", location(folder / RECORDS))
     return reader.option("ignoreCorruptFiles", str(damaged).lower()).parquet(*map(pattern, paths))
+
+
+def day_of(timestamp_ms: Column) -> Column:
+    """Return under which day a record is filed: the UTC day of its timestamp, or the nearest that `date` can be."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  (takes seconds to import)
+
+    first, last = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
+    days = f.floor(timestamp_ms / 86_400_000).cast("int")
+    return f.date_from_unix_date(f.greatest(f.lit(first), f.least(f.lit(last), days)))
 
 
 def location(path: Path) -> str:

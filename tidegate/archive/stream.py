@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.archive import store
 from tidegate.archive.manifest import ArchivedAlready, Gap, Manifest
-from tidegate.archive.read import location
+from tidegate.archive.read import day_of, location
 from tidegate.events.topics import TOPICS
 from tidegate.interrupts import check, uninterrupted
 from tidegate.runtime.consumer import offset_ranges, spark_offsets
@@ -149,7 +149,7 @@ def records_of(read: DataFrame, prefix: str) -> DataFrame:
     timestamp_ms = f.unix_millis("timestamp")
     return read.select(
         f.expr(f"substring(topic, {len(prefix) + 1})").alias("topic"),
-        f.date_from_unix_date(f.floor(timestamp_ms / 86_400_000).cast("int")).alias("day"),
+        day_of(timestamp_ms).alias("day"),
         *("partition", "offset"),
         timestamp_ms.alias("timestamp_ms"),
         *("key", "value"),
