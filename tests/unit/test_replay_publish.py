@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,13 @@ from tidegate.events.result import ActionResult, result_id
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.events.topics import DECISIONS, JOBS, SNAPSHOTS
 from tidegate.replay.files import BadRecording, KafkaRecord, RecordingManifest
-from tidegate.replay.publish import publish
+from tidegate.replay.publish import mover, publish
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec
 from tidegate.replay.record import write_recording
 from tidegate.replay.schedule import schedule
 from tidegate.runtime.settings import ServiceSettings
+
+START_MS = int(START.timestamp() * 1000)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -105,6 +107,37 @@ def test_a_job_without_records_is_refused(tmp_path: Path, rebase: bool) -> None:
     write_history(tmp_path / "rec")
     with pytest.raises(BadRecording, match="nothing to publish of job 'other'"):
         publish(ServiceSettings(bootstrap_servers="127.0.0.1:1"), tmp_path / "rec", job="other", rebase=rebase)
+
+
+@pytest.mark.parametrize("speed", [None, 1.0, 10.0])
+@pytest.mark.parametrize("ahead", [START + timedelta(days=400), datetime.max.replace(tzinfo=UTC)])
+def test_a_snapshot_from_a_clock_that_is_ahead_moves_no_other(
+    tmp_path: Path, ahead: datetime, speed: float | None
+) -> None:
+    """The others are as fresh as without it; it is as far ahead as it was, or left out if no calendar goes so far."""
+    shots = [step.snapshot for step in history()]
+    wrong = shots[3].model_copy(update={"observed_at": ahead})
+
+    def moved(folder: Path, some: list[MetricSnapshot]) -> tuple[int, list[datetime]]:
+        records = [
+            KafkaRecord(0, offset, START_MS + 1000 * offset, event.key, event.value, tuple(event.headers))
+            for offset, event in enumerate(map(encode, some))
+        ]
+        made_at = shots[-1].observed_at + timedelta(minutes=1)
+        write_recording(
+            folder,
+            [(SNAPSHOTS, records)],
+            lambda files: RecordingManifest(topic_prefix="tidegate.", recorded_at=made_at, files=files),
+        )
+        shift, move = mover(folder, departures := schedule(folder), speed)
+        events = [each.event for one in departures if (each := move(one))]
+        return shift, [event.observed_at for event in events if isinstance(event, MetricSnapshot)]
+
+    right, _ = moved(tmp_path / "right", shots)
+    shift, found = moved(tmp_path / "wrong", [*shots, wrong])
+    assert right <= shift <= right + 60
+    assert found[: len(shots)] == [each.observed_at + timedelta(seconds=shift) for each in shots]
+    assert len(found) - len(shots) == (ahead.year < 9999)
 
 
 def test_a_moved_result_names_the_command_on_the_moved_snapshot(tmp_path: Path) -> None:

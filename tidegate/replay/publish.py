@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import COMMANDS, JOBS, RESULTS, SNAPSHOTS, Topic
-from tidegate.replay.files import BadRecording, read
+from tidegate.replay.files import BadRecording, read, read_manifest
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec, shift_to_now
 from tidegate.replay.schedule import Departure, Republished, Schedule, readable, schedule
 from tidegate.runtime.publisher import Publisher
@@ -178,20 +179,20 @@ def unmoved(departure: Departure) -> Departure:
 
 def mover(directory: Path, departures: Iterable[Departure], speed: float | None) -> tuple[int, Move]:
     """Return by how many seconds to move a recording so that it is from now, and what moves its records."""
-    shift = shift_to_now((d.event for d in departures if isinstance(d.event, MetricSnapshot)), speed)
+    snapshots = (d.event for d in departures if isinstance(d.event, MetricSnapshot))
+    shift = shift_to_now(snapshots, speed, read_manifest(directory).recorded_at)
     versions = _spec_versions(directory)
 
     def move(departure: Departure) -> Departure | None:
-        event: Republished | None
-        match departure.event:
-            case MetricSnapshot() as snapshot:
-                event = moved_snapshot(snapshot, shift)
-            case ActionResult() as result:
-                event = moved_result(result, shift, versions)
-            case JobSpec() as spec:
-                event = moved_spec(spec, shift)
-            case None:
-                event = None
+        event: Republished | None = None
+        with suppress(OverflowError):  # a wrong clock's instant may be the last one that there is
+            match departure.event:
+                case MetricSnapshot() as snapshot:
+                    event = moved_snapshot(snapshot, shift)
+                case ActionResult() as result:
+                    event = moved_result(result, shift, versions)
+                case JobSpec() as spec:
+                    event = moved_spec(spec, shift)
         if event is None and not departure.tombstone:
             return None
         return Departure(departure.due_ms, departure.topic, departure.record, event)

@@ -20,15 +20,17 @@ from tidegate.events.wire import Wire
 W = TypeVar("W", bound=Wire)
 
 
-def shift_to_now(snapshots: Iterable[MetricSnapshot], speed: float | None) -> int:
+def shift_to_now(snapshots: Iterable[MetricSnapshot], speed: float | None, recorded_at: datetime) -> int:
     """Return the seconds by which to move a stream, rounded down so that no snapshot is from the future.
 
     Up to speed 1 the first snapshot moves to now. Above it the stream's own time runs faster than the clock: the last
-    snapshot moves to when it will be published, and the early ones look old.
+    snapshot moves to when it will be published, and the early ones look old. One that was measured after the stream was
+    recorded is of a wrong clock, and moves with the others.
     """
     instants = [snapshot.observed_at for snapshot in snapshots]
     if not instants:
         return 0
+    instants = [at for at in instants if at <= recorded_at] or instants
     now, first, last = datetime.now(UTC), instants[0], max(instants)
     if speed is not None and speed <= 1:
         return int((now - first).total_seconds() // 1)
