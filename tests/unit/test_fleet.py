@@ -248,6 +248,8 @@ def test_a_silent_or_failed_job_is_never_fine() -> None:
     assert found.urgency(NOW) == 4
     assert found.trouble(NOW + timedelta(seconds=31)) is Trouble.SILENT
     assert found.urgency(NOW + timedelta(seconds=31)) == 0
+    assert found.trouble(NOW - timedelta(minutes=10)) is None  # a decider's clock may be somewhat ahead
+    assert found.trouble(NOW - timedelta(days=2)) is Trouble.SILENT
     fleet.take(snapshot(0, state=ClusterState.FAILED))
     assert found.trouble(NOW) is Trouble.FAILED
 

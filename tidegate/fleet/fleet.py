@@ -33,6 +33,8 @@ _PLAUSIBLE = (86_400, 2**33)
 """Sequences outside are no seconds at which anything was measured."""
 SILENT_INTERVALS = 3
 """A job without a decision for this many of its intervals is silent: its figures are old."""
+CLOCK_AHEAD = timedelta(minutes=10)
+"""A decision from a clock that is further ahead does not tell how old it is."""
 
 
 class EntryKind(StrEnum):
@@ -107,7 +109,7 @@ class FleetJob:
 
     def is_silent(self, now: datetime) -> bool:
         """Return whether there is no decision that still holds."""
-        return self.decision is None or now - self.decision.decided_at > self.silent_after
+        return self.decision is None or not -CLOCK_AHEAD <= now - self.decision.decided_at <= self.silent_after
 
     @property
     def silent_after(self) -> timedelta:
