@@ -17,8 +17,9 @@ from tests.support.recordings import RATES
 from tidegate.cli import app
 from tidegate.cli.calibrate import calibrate_and_compare
 from tidegate.cli.recorded import recorded_job
+from tidegate.cli.simulate import _recorded as _read
 from tidegate.events.result import Phase
-from tidegate.events.snapshot import MetricSnapshot, MicroBatch, Part
+from tidegate.events.snapshot import MetricSnapshot, MicroBatch, Part, snapshot_id
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.simulate import simulate
@@ -30,7 +31,7 @@ from tidegate.twin.recorded import CannotCalibrate, changes_of, load_of, shares_
 from tidegate.twin.rerun import carried_out, compare, rerun
 from tidegate.twin.samples import samples_of
 from tidegate.twin.workloads import step
-from tidegate.whatif.recorded import RecordedJob
+from tidegate.whatif.recorded import RecordedJob, job_of
 
 MODEL = JobModel(
     "recorded",
@@ -217,6 +218,17 @@ def test_the_twin_of_a_real_run_is_off_by_less_than_the_bar() -> None:
     assert halves.duration_error <= 0.15
     assert found.found.trigger_seconds == 4.0
     assert found.twin == calibrate_and_compare(recorded_job(RATES)).twin
+
+
+@pytest.mark.parametrize("sequence", [2**62, 2**33, 86_400])
+def test_a_snapshot_from_a_wrong_clock_does_not_make_the_recording_years_long(sequence: int, tmp_path: Path) -> None:
+    """The decider refuses it, and it stays on the topic: the fit is the same as without it."""
+    right = _recorded()
+    wrong = right[9].model_copy(update={"sequence": sequence, "snapshot_id": snapshot_id("recorded", sequence)})
+    assert job_of([*right, wrong]).snapshots == right
+    path = tmp_path / "snapshots.ndjson"
+    path.write_text("".join(f"{each.model_dump_json()}\n" for each in (*right, wrong)))
+    assert _read(path, "recorded") == right
 
 
 def test_starts_of_several_sizes_give_a_line() -> None:

@@ -29,6 +29,7 @@ from tidegate.terminal import stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import JobModel
+from tidegate.twin.recorded import of_one_time
 from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
@@ -162,7 +163,7 @@ def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
     if not found:
         jobs = ", ".join(sorted({snapshot.job_id for snapshot in snapshots})) or "nothing"
         raise Problem(f"--snapshots {path}: holds no snapshot of {job_id!r}, the job of the spec, but {jobs}")
-    return [snapshot for _, snapshot in sorted(found.items())]
+    return of_one_time(found.values())
 
 
 def _load(name: str, able: float, play: Playback) -> Load:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
@@ -16,6 +17,9 @@ Part = Callable[[MicroBatch], bool]
 """A selection of batches."""
 
 
+YEAR_SECONDS = 366 * 86_400
+
+
 class CannotCalibrate(ValueError):
     """The recording does not hold enough; the text says what is missing."""
 
@@ -23,6 +27,16 @@ class CannotCalibrate(ValueError):
 def every(_: MicroBatch) -> bool:
     """Take every batch."""
     return True
+
+
+def of_one_time(snapshots: Iterable[MetricSnapshot]) -> list[MetricSnapshot]:
+    """Return a job's snapshots in order, without those that a wrong clock has put years from most of the others."""
+    pieces: list[list[MetricSnapshot]] = [[]]
+    for snapshot in sorted(snapshots, key=attrgetter("sequence")):
+        if pieces[-1] and snapshot.sequence - pieces[-1][-1].sequence > YEAR_SECONDS:
+            pieces.append([])
+        pieces[-1].append(snapshot)
+    return max(pieces, key=len)
 
 
 def shares_of(snapshots: Sequence[MetricSnapshot]) -> tuple[float, ...]:

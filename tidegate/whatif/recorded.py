@@ -24,6 +24,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
+from tidegate.twin.recorded import of_one_time
 
 EVENTS = (MetricSnapshot, ScalingCommand, ActionResult, Decision)
 """The events of a job that are needed here."""
@@ -95,7 +96,7 @@ def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
     if name not in snapshots:
         raise CannotTry(f"the recording does not hold job {name!r}, but {jobs}")
     return RecordedJob(
-        [found for _, found in sorted(snapshots[name].items())],
+        of_one_time(snapshots[name].values()),
         sorted((c for c in commands.values() if c.job_id == name), key=attrgetter("issued_at")),
         sorted((r for r in results.values() if r.job_id == name), key=attrgetter("at")),
         sorted((d for d in decisions.values() if d.job_id == name), key=attrgetter("sequence")),
