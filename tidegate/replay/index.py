@@ -44,7 +44,12 @@ OURS = re.compile(
     rb'\{\\"\w+_id\\":\\"[^"\\]*\\",\\"job_id\\":\\"([^"\\]*)\\",(?:\\"\w+_id\\":\\"[^"\\]*\\",)+'
     rb'\\"sequence\\":(\d{1,18})[,}]'
 )
-"""The start of a line as Tidegate writes it. Only lines of other writers have to be parsed for job and sequence."""
+"""The start of a line as Tidegate writes it. Only lines of other writers have to be parsed for job and sequence.
+
+Of a name that stands twice it finds the first, which Tidegate does not write and services do not heed. To look for a
+second one would cost as much again as the rest of the index. Such a decision differs in any case, and one whose
+snapshot is such a record counts as not recomputable; neither is ever taken for identical.
+"""
 
 Key = tuple[bytes, int, bool, int, int]
 """Job, sequence, whether the record is a decision, partition and offset: records are verified in this order."""
