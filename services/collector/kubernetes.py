@@ -63,8 +63,8 @@ _QUOTAS = {
     "count/pods": "pods",
 }
 """Which resource a line of a quota limits."""
-_OF_OTHERS = frozenset({"BestEffort", "Terminating"})
-"""Scopes of quotas that no executor is in: it has requests, and no deadline."""
+_OF_OTHERS = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
+"""Scopes of quotas that no executor is in: it has requests, no deadline, and no affinity to pods elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,10 @@ class KubernetesClusters:
         quotas = None if left is None else self._allowed(f"{base}/resourcequotas")
         if left is None or quotas is None:
             return KubernetesView(spark_pods, None)
-        return KubernetesView(spark_pods, Capacity(left, [_left_of(quota) for quota in quotas if _counts(quota)]))
+        executors = [pod for pod in spark_pods if labels_of(pod)[ROLE_LABEL] == "executor"]
+        priorities = {(pod.get("spec") or {}).get("priorityClassName", "") for pod in executors} or {""}
+        counted = [_left_of(quota) for quota in quotas if any(_counts(quota, each) for each in priorities)]
+        return KubernetesView(spark_pods, Capacity(left, counted))
 
     def _allowed(self, path: str, **query: str) -> Sequence[Object] | None:
         """Return a list; None, and say so once, if this account may not read it."""
@@ -343,11 +346,24 @@ def _request(container: Object, name: str) -> float:
     return quantity(((container.get("resources") or {}).get("requests") or {}).get(name, 0))
 
 
-def _counts(quota: Object) -> bool:
-    """Return whether executors count in a quota."""
+def _counts(quota: Object, priority: str) -> bool:
+    """Return whether executors of a priority class, or of none (""), count in a quota."""
     spec = quota.get("spec") or {}
     selected = (spec.get("scopeSelector") or {}).get("matchExpressions") or []
-    return _OF_OTHERS.isdisjoint([*(spec.get("scopes") or []), *(one.get("scopeName") for one in selected)])
+    if not _OF_OTHERS.isdisjoint([*(spec.get("scopes") or []), *(one.get("scopeName") for one in selected)]):
+        return False
+    return all(_selects(one, priority) for one in selected if one.get("scopeName") == "PriorityClass")
+
+
+def _selects(expression: Object, priority: str) -> bool:
+    values = expression.get("values") or []
+    operators = {
+        "In": priority in values,
+        "NotIn": priority not in values,
+        "Exists": priority != "",
+        "DoesNotExist": priority == "",
+    }
+    return operators.get(str(expression.get("operator")), True)
 
 
 def _left_of(quota: Object) -> Room:

@@ -168,6 +168,24 @@ def test_quotas_count_as_spark_asks_for_executors(cluster: Cluster) -> None:
     assert cluster.view().slots_total == 2 + 1
 
 
+@pytest.mark.parametrize("has_it", [False, True])
+def test_a_quota_of_a_priority_class_counts_only_for_executors_that_have_it(cluster: Cluster, has_it: bool) -> None:
+    """Executors have the class that a pod template or the cluster's default gives them, mostly none."""
+    quota = "/api/v1/namespaces/jobs/resourcequotas/q"
+    for name in ("e1", "e2"):
+        cluster.server.put(f"{PODS}/{name}", spec={"priorityClassName": "high"} if has_it else {})
+    for operator, values, counts in (
+        ("In", ["high"], has_it),
+        ("NotIn", ["high"], not has_it),
+        ("Exists", [], has_it),
+        ("DoesNotExist", [], not has_it),
+    ):
+        expressions = [{"scopeName": "PriorityClass", "operator": operator, "values": values}]
+        full = {"hard": {"pods": "1"}, "used": {"pods": "1"}}
+        cluster.server.put(quota, spec={"scopeSelector": {"matchExpressions": expressions}}, status=full)
+        assert cluster.view().slots_total == (2 if counts else 8), operator
+
+
 def test_namespaces_that_ask_together_share_what_is_the_clusters(cluster: Cluster) -> None:
     """Lists of all nodes and all pods are long; a list of the next round is a new one."""
     views = asyncio.run(cluster.views("jobs", "web", "etl"))
