@@ -127,15 +127,40 @@ def test_a_compact_file_that_is_being_written_replaces_nothing(tmp_path: Path, m
     assert drain(ApplicationLog(folder)) == lines
 
 
-def test_a_file_removed_by_compaction_does_not_end_the_tail(tmp_path: Path) -> None:
-    """If compaction removes the current file, reading continues with the next one."""
+@pytest.mark.parametrize("index", [1, 2])
+def test_what_is_left_of_a_file_removed_by_compaction_is_read(tmp_path: Path, index: int) -> None:
+    """A reader in the middle of a file goes on with the compact one in its place, though that repeats lines."""
     lines = recorded()
-    first = rolling(tmp_path, lines[:5], index=1)
+    first = rolling(tmp_path, [*lines[:5], lines[5][:20]], index=1)
     log = ApplicationLog(first.parent)
     assert drain(log) == lines[:5]
-    rolling(tmp_path, lines[5:], index=2)
-    first.rename(first.with_name(first.name + ".compact"))
-    assert drain(log) == lines[5:]
+    first.unlink()
+    (first.parent / f"events_{index}_{APP_ID}.compact").write_bytes(b"".join(lines[:20]))
+    rolling(tmp_path, lines[20:], index=index + 1)
+    assert drain(log) == lines
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_file_that_is_compacted_while_it_is_read_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    """The history server may put the compact file in its place between the listing and the reading."""
+    lines = recorded()
+    first = rolling(tmp_path, lines[:10], index=1)
+    plain = [first, rolling(tmp_path, lines[10:20], index=2)][:index]
+    rolling(tmp_path, lines[20:], index=3)
+    log, listed = ApplicationLog(first.parent), ApplicationLog._newer
+
+    def compacted(log: ApplicationLog) -> int | None:
+        found = listed(log)
+        if log._tail is not None and plain:
+            (first.parent / f"events_{index}_{APP_ID}.compact").write_bytes(b"".join(lines[: 10 * index]))
+            while plain:
+                plain.pop().unlink()
+        return found
+
+    monkeypatch.setattr(ApplicationLog, "_newer", compacted)
+    assert drain(log) == lines
 
 
 def test_a_finished_single_file_is_followed_to_its_new_name(tmp_path: Path) -> None:

@@ -191,7 +191,14 @@ class ApplicationLog:
                     yield from self._tail.lines(limit_bytes)
                     if not self._tail.at_end:
                         return  # more than the limit
-                except (UnreadableLog, FileNotFoundError):
+                except FileNotFoundError:
+                    newer = self._newer()
+                    if self._files.get(self._index, self._tail.path) != self._tail.path:
+                        newer = self._index  # its rest is in the compact file that has taken its place
+                    if newer is None:
+                        raise
+                    self._tail.rest = b""
+                except UnreadableLog:
                     if newer is None:
                         raise
                 if newer is not None and self._tail.rest:
