@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from services.operator.ports import ObjectMoved, Requests, StreamingJobs
@@ -23,7 +23,7 @@ from tidegate.operate import publish, remove
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import about
-from tidegate.runtime.producer import NotDelivered
+from tidegate.runtime.producer import NotDelivered, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger("operator")
@@ -103,7 +103,7 @@ class Operator:
         else:
             self._failed.discard(name)
 
-    def _plan(self, sj: StreamingJob) -> ObjectPlan:
+    def _plan(self, sj: StreamingJob, too_large: str | None = None) -> ObjectPlan:
         with self.jobs.reading() as fleet:
             job = fleet.get(sj.name)
             present = self._in_force(sj.name, job.spec if job is not None else None)
@@ -115,6 +115,7 @@ class Operator:
                 self.allowed,
                 unreadable=fleet.unusable.get(sj.name),
                 unknown=fleet.unknown.get(sj.name, ()),
+                too_large=too_large,
             )
 
     def _in_force(self, job_id: str, seen: JobSpec | None) -> JobSpec | None:
@@ -132,13 +133,17 @@ class Operator:
         if todo.hold:
             made = self._finalizers(sj, version, [*sj.finalizers, FINALIZER])
             version = made["metadata"]["resourceVersion"]
-        if todo.publish is not None:
+        if (new := todo.publish) is not None:
             if not sj.taken_over:  # said first: if we are killed now, the job still goes with its object
                 self.cluster.change_status(sj.name, {"appliedSpec": ""})
-            self.requests.publish(todo.publish)
-            self._published[sj.name] = todo.publish, self.clock.monotonic()
-            by = todo.publish.change.by if todo.publish.change is not None else ""
-            log.info("version %d of %s is on the jobs topic, asked for by %s", todo.publish.version, sj.name, by)
+            try:
+                self.requests.publish(new)
+            except TooLarge as error:
+                todo = replace(self._plan(sj, str(error)), hold=False)
+            else:
+                self._published[sj.name] = new, self.clock.monotonic()
+                by = new.change.by if new.change is not None else ""
+                log.info("version %d of %s is on the jobs topic, asked for by %s", new.version, sj.name, by)
         if todo.remove:
             self.requests.remove(sj.name)
             self._published.pop(sj.name, None)

@@ -53,12 +53,14 @@ def plan(
     *,
     unreadable: str | None = None,
     unknown: Sequence[str] = (),
+    too_large: str | None = None,
 ) -> ObjectPlan:
     """Return what is to be done. `present` is the spec in force, which may be newer than that of `job`.
 
     `allowed` are the clusters and file systems that an object may name. `unreadable` is what is wrong with the newest
     spec on the topic, if this version of Tidegate cannot read it: nobody knows its version, so none is published.
-    `unknown` are the fields of the spec in force that this version does not know.
+    `unknown` are the fields of the spec in force that this version does not know. `too_large` is what Kafka said to the
+    version that would be published.
     """
     namesake = _elsewhere(sj, present)
     if namesake is not None:
@@ -80,6 +82,8 @@ def plan(
         base = base.model_copy(update={"manual": _request(sj, present, now)})
     new = next_version(base, present) if base is not None else None
     refused = _refused(sj, new, unknown if taken is None else ()) if new is not None else []
+    refused += [f"the spec is larger than a record of the jobs topic may be: {too_large}"] if too_large else []
+    wanted = None if too_large else wanted
     if refused:  # what is in force may be from another version of Tidegate
         named = {problem.text for problem in problems}
         new, problems = None, [*problems, *(SpecProblem((), text) for text in refused if text not in named)]

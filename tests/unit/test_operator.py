@@ -26,6 +26,7 @@ from tidegate.launcher.kubernetes.access import ApiAccess
 from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused
 from tidegate.operate import with_mode
 from tidegate.runtime.health import Health
+from tidegate.runtime.producer import TooLarge
 from tools import crd
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -328,6 +329,32 @@ def test_a_wrong_spec_of_a_new_job_starts_nothing() -> None:
     assert world.jobs.published == []
     assert world.condition("Accepted")[2].startswith("guards: unknown field")
     assert world.condition("Accepted")[2].endswith("The job is not started.")
+
+
+def test_a_spec_that_is_too_large_for_its_topic_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object may be larger than a record: its status says so, the version before stays, and nothing else is done."""
+
+    def publish(spec: JobSpec) -> None:
+        if "spark.note" in spec.application.conf:
+            raise TooLarge("tidegate.jobs key b'rates': Broker: Message size too large")
+        published(spec)
+
+    published = world.jobs.publish
+    monkeypatch.setattr(world.jobs, "publish", publish)
+    world.cluster.apply("rates", {"application": FIELDS["application"] | {"conf": {"spark.note": "x" * 100}}})
+    for _ in range(2):
+        world.turn()
+        accepted = world.condition("Accepted")
+        assert accepted[:2] == ("False", "Invalid")
+        assert "Message size too large" in accepted[2]
+        assert accepted[2].endswith("Version 1 stays in force.")
+        assert world.condition("InSync")[0] == "Unknown"
+    writes = list(world.cluster.writes)
+    world.turn()
+    assert world.cluster.writes == writes
+    world.cluster.apply("rates", {"application": FIELDS["application"]})
+    world.turn()
+    assert world.condition("Accepted")[0] == "True"
 
 
 def test_the_pods_of_a_job_are_in_the_namespace_of_its_object() -> None:
