@@ -71,26 +71,13 @@ def plan(
     if unreadable is not None:
         conditions = [*_not_readable(sj, unreadable), healthy(job, now)]
         return ObjectPlan(hold=not sj.held, status=status_of(sj, job, conditions, now))
-    wanted, problems = _read(sj, allowed)
-    if namesake is not None:
-        wanted, problems = None, [SpecProblem((), namesake)]
-    if wanted is not None and (moved := _of_others(sj, wanted, present) or refused_move(wanted, present)) is not None:
-        wanted, problems = None, [SpecProblem(("application",), moved)]
-    taken = wanted if sj.changed or present is None else None
-    base = taken or present
-    if base is not None and sj.request is not None and (wanted is not None or sj.taken_over):
-        base = base.model_copy(update={"manual": _request(sj, present, now)})
-    new = next_version(base, present) if base is not None else None
-    refused = _refused(sj, new, unknown if taken is None else ()) if new is not None else []
-    refused += [f"the spec is larger than a record of the jobs topic may be: {too_large}"] if too_large else []
-    wanted = None if too_large else wanted
-    if refused:  # what is in force may be from another version of Tidegate
-        named = {problem.text for problem in problems}
-        new, problems = None, [*problems, *(SpecProblem((), text) for text in refused if text not in named)]
-    if new is not None:
-        scaled = taken is None or not sj.changed
-        change = SpecChange(by=sj.asked_by(scaled=scaled), reason=sj.reason, at=now)
-        new = new.model_copy(update={"change": change})
+    wanted, problems = (None, [SpecProblem((), namesake)]) if namesake is not None else _wanted(sj, present, allowed)
+    new, refused = _next(sj, wanted, present, now, unknown)
+    if too_large is not None:
+        wanted, new = None, None
+        refused = [*refused, f"the spec is larger than a record of the jobs topic may be: {too_large}"]
+    named = {problem.text for problem in problems}  # what is in force may be from another version of Tidegate
+    problems = [*problems, *(SpecProblem((), text) for text in refused if text not in named)]
     in_force = new or present
     applied: dict[str, Any] = {}
     if wanted is not None:
@@ -113,6 +100,35 @@ def plan(
         slots=slots,
         status=status_of(sj, job, conditions, now, **applied),
     )
+
+
+def _wanted(
+    sj: StreamingJob, present: JobSpec | None, allowed: Collection[str]
+) -> tuple[JobSpec | None, list[SpecProblem]]:
+    """Return the spec that the object asks for, or what is wrong with it or with moving the job there."""
+    wanted, problems = _read(sj, allowed)
+    if wanted is not None and (moved := _of_others(sj, wanted, present) or refused_move(wanted, present)) is not None:
+        return None, [SpecProblem(("application",), moved)]
+    return wanted, problems
+
+
+def _next(
+    sj: StreamingJob, wanted: JobSpec | None, present: JobSpec | None, now: datetime, unknown: Sequence[str]
+) -> tuple[JobSpec | None, list[str]]:
+    """Return the version of the spec to publish, or why it cannot be; neither if nothing is to change."""
+    taken = wanted if sj.changed or present is None else None
+    base = taken or present
+    if base is None:
+        return None, []
+    if sj.request is not None and (wanted is not None or sj.taken_over):
+        base = base.model_copy(update={"manual": _request(sj, present, now)})
+    new = next_version(base, present)
+    if new is None:
+        return None, []
+    if refused := _refused(sj, new, unknown if taken is None else ()):
+        return None, refused
+    change = SpecChange(by=sj.asked_by(scaled=taken is None or not sj.changed), reason=sj.reason, at=now)
+    return new.model_copy(update={"change": change}), []
 
 
 def _elsewhere(sj: StreamingJob, present: JobSpec | None) -> str | None:
