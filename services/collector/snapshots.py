@@ -15,10 +15,11 @@ So an idle query counts as running, without batches and with nothing missing; a 
 
 Committed offsets come from the newest progress. Until a new run has committed, those of the previous run apply, because
 the checkpoint is the same. Where the log of a job that may be scaled to zero does not tell them, because it was deleted
-or its newest run has processed nothing, the checkpoint does. It also tells where the first run of all began, which has
-committed nothing in its first batch. A partition that the query has not seen yet (just added) has the committed offset
-null, and `committed_offsets` is missing until the query has seen it. If the broker has fewer partitions than the query
-has committed (the topic was recreated), the end offsets are null there.
+or its newest run has processed nothing, the checkpoint does. It also tells where a query stands of which the log shows
+no batch: the first one may take long, and a query of a quiet topic may wait for weeks. A partition that the query has
+not seen yet (just added) has the committed offset null, and `committed_offsets` is missing until the query has seen it.
+If the broker has fewer partitions than the query has committed (the topic was recreated), the end offsets are null
+there.
 
 A query with a real-time trigger processes records minutes before it commits them, and no event tells how far it is. So
 its committed offsets are null, but for the interval in which it has ended a batch.
@@ -215,8 +216,8 @@ def _committed(seen: SourceAnswers) -> PartitionOffsets:
 
 def untold_topics(spec: JobSpec, logs: JobReading | None) -> set[str]:
     """Return the topics of which the checkpoint must tell the committed offsets, because the log does not."""
-    begins = logs is not None and logs.in_first_batch
-    if spec.scaling.min_parallelism > 0 and not begins:
+    works_untold = logs is not None and logs.works_untold
+    if spec.scaling.min_parallelism > 0 and not works_untold:
         return set()
     return set(spec.sources) - {topic for run in (logs.runs if logs is not None else ()) for topic in run.committed}
 

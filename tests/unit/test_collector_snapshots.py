@@ -222,11 +222,19 @@ def test_a_job_never_started_has_no_incarnation() -> None:
 def test_the_first_batch_has_a_lag() -> None:
     """Until a run commits, it stands where the checkpoint says that its first batch began."""
     working = logs(replace(IDLE, committed={}))
-    assert working.in_first_batch
+    assert working.works_untold
     assert untold_topics(job(), working) == {"in"}
     first: PartitionOffsets = {"in": {0: 3, 1: 7}}
     assert made(reading=working, view=master(app()), checkpoint=first).sources[0].committed_offsets == (3, 7)
     assert made(reading=logs(IDLE), view=master(app()), checkpoint=first).sources[0].committed_offsets == (5, 20)
+
+
+def test_a_quiet_topic_of_one_query_has_a_lag_although_another_query_commits() -> None:
+    """If driver and collector were restarted, a query tells nothing before its next record, perhaps next week."""
+    two = job().model_copy(update={"sources": ("in", "quiet")})
+    commits = replace(IDLE, topics=frozenset({"in"}), all_told=False)
+    assert untold_topics(two, logs(commits)) == {"quiet"}
+    assert untold_topics(two, logs(replace(commits, all_told=True))) == set(), "nobody reads it"
 
 
 def test_a_new_run_first_appears_at_the_master() -> None:

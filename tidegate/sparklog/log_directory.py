@@ -56,9 +56,9 @@ class JobReading:
     the file system."""
 
     @property
-    def in_first_batch(self) -> bool:
-        """Whether a query works, and no run has committed anything."""
-        return any(run.query_active for run in self.runs) and not any(run.committed for run in self.runs)
+    def works_untold(self) -> bool:
+        """Whether a query works that has not told what it reads: the log shows no batch of it."""
+        return any(run.query_active and not run.all_told for run in self.runs)
 
 
 class _Followed:
