@@ -50,7 +50,7 @@ def test_a_recorded_log_is_read_whole() -> None:
         "ApplicationStarted": 1,
         "ExecutorAdded": 2,
         "QueryStarted": 1,
-        "JobStarted": 5,
+        "JobStarted": 15,
         "StageStarted": 10,
         "TaskEnded": 30,
         "StageEnded": 10,

@@ -11,6 +11,7 @@ from tests.support.eventlogs import recorded, run_of, up_to
 from tidegate.events.snapshot import RunningBatch
 from tidegate.sparklog.application_run import ApplicationRun, Interval
 from tidegate.sparklog.events import JobStarted, QueryProgress, QueryTerminated, StageStarted, TaskEnded
+from tidegate.sparklog.parse import parse
 
 T = datetime(2026, 11, 22, 11, 17, 30, tzinfo=UTC)
 INTERVAL = Interval(T, T + timedelta(seconds=10))
@@ -55,6 +56,38 @@ def test_a_recorded_batch_goes_on_after_its_read() -> None:
     assert (batch.read_tasks, batch.read_tasks_finished, batch.records_read) == (6, 6, 18_000)
     assert batch.busy_seconds > batch.read_seconds
     assert run_of(recorded("running")).cut(INTERVAL).running == ()
+
+
+BATCH_BEGINS = (
+    rb'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","executionId":16,"rootExecutionId":16'
+    rb',"description":"\nid = 5cbeedb4-463f-4a7f-8483-8591d1fb90a2\nrunId = 017c674a-58a7-4294-b41b-adb03a1693ab'
+    rb'\nbatch = 1","details":"","physicalPlanDescription":"","sparkPlanInfo":{},"time":1795980019527,"jobTags":[]'
+    rb',"jobGroupId":"017c674a-58a7-4294-b41b-adb03a1693ab","queryId":"5cbeedb4-463f-4a7f-8483-8591d1fb90a2"}'
+)
+JOB_OF_A_THREAD = (
+    rb'{"Event":"SparkListenerJobStart","Job ID":4,"Submission Time":1795980020042,"Stage Infos":[],"Stage IDs":[5]'
+    rb',"Properties":{"callSite.short":"count at <string>:32","spark.rdd.scope.noOverride":"true"}}'
+)
+"""Both recorded from Spark 4.2 and shortened: a `foreachBatch` that writes in a `ThreadPoolExecutor`."""
+
+
+def test_a_batch_is_seen_although_its_jobs_do_not_name_it() -> None:
+    """Nor need it have jobs: a `foreachBatch` may wait for a service all the time."""
+    run = run_of(up_to(recorded(), "SparkListenerApplicationStart"))
+    for line in (BATCH_BEGINS, JOB_OF_A_THREAD):
+        if (event := parse(line)) is not None:
+            run.apply(event)
+    at = datetime(2026, 11, 29, 19, 20, 30, tzinfo=UTC)
+    reading = run.cut(Interval(at - timedelta(seconds=10), at))
+    assert reading.current_batch_started_at == datetime(2026, 11, 29, 19, 20, 19, 527_000, UTC)
+    assert [(batch.batch_id, batch.tasks, batch.records_read) for batch in reading.running] == [(1, 0, 0)]
+
+
+def test_other_work_is_no_batch() -> None:
+    """A script may run what it likes outside its queries. A line that cannot be shortened is read all the same."""
+    assert parse(BATCH_BEGINS.replace(b"batch = 1", b"batch = init")) is None
+    assert parse(BATCH_BEGINS.replace(b"id = 5cbeedb4", b"count")) is None
+    assert parse(BATCH_BEGINS.replace(b',"details":""', b"")) == parse(BATCH_BEGINS)
 
 
 def test_a_task_counts_once() -> None:

@@ -129,7 +129,7 @@ class RunningBatch(Wire):
 
     batch_id: Count
     started_at: Instant
-    """When its first Spark job started."""
+    """When Spark began to run its plan."""
     tasks: Count
     """Tasks of the stages that have started; those of later stages are not known yet."""
     tasks_finished: Count

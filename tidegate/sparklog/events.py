@@ -136,7 +136,7 @@ class QueryProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A Spark job of a micro-batch started."""
+    """A micro-batch has begun to run, or one of its Spark jobs started."""
 
     query_id: str
     batch_id: int

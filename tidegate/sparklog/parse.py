@@ -33,7 +33,11 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PYTHON_SOURCE = ".python.PythonMicroBatchStream"
 """In the description of a data source in Python, whose offsets may look like those of any other."""
 
+_BATCH = re.compile(r"\nid = ([0-9a-f-]{36})\nrunId = [0-9a-f-]{36}\nbatch = (\d+)$")
+"""The end of the description that Spark gives a micro-batch."""
+
 _UNREAD = {
+    b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart": ((b',"details":"', b"", b',"time":'),),
     b"SparkListenerTaskEnd": (  # hundreds of accumulables, and what the executor measured
         (b',"Launch Time":', b"}", b',"Task Metrics":{'),
         (b',"Shuffle Read Metrics":{', b"", b',"Input Metrics":{'),
@@ -297,6 +301,12 @@ def _job_started(event: Any) -> events.SparkEvent | None:
     return events.JobStarted(_text(query), int(batch), _millis(event["Submission Time"]))
 
 
+def _execution_started(event: Any) -> events.SparkEvent | None:
+    """Return that a micro-batch began. Jobs that a thread of its `foreachBatch` starts do not name it."""
+    batch = _BATCH.search(f"\n{event.get('description')}")
+    return batch and events.JobStarted(batch[1], int(batch[2]), _millis(event["time"]))
+
+
 def _stage_started(event: Any) -> events.SparkEvent | None:
     properties, info = event.get("Properties") or {}, event["Stage Info"]
     batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
@@ -364,6 +374,7 @@ _READERS: Mapping[bytes, Callable[[Any], events.SparkEvent | None]] = {
         _text(event["Executor ID"]), _millis(event["Timestamp"])
     ),
     b"SparkListenerJobStart": _job_started,
+    b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart": _execution_started,
     b"SparkListenerStageSubmitted": _stage_started,
     b"SparkListenerStageCompleted": _stage_ended,
     b"SparkListenerTaskEnd": _task_ended,

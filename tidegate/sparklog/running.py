@@ -28,7 +28,7 @@ class _Stage:
 
 @dataclass(slots=True)
 class BatchInProgress:
-    """A micro-batch from its first Spark job on."""
+    """A micro-batch that runs."""
 
     batch_id: int
     started_at: datetime
