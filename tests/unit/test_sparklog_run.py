@@ -60,7 +60,7 @@ def test_every_batch_is_in_exactly_one_interval() -> None:
 def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None, committed: int) -> None:
     """After a backfill of the same topic has ended, the other query's offsets count; a failed query still counts."""
     run = fresh()
-    run.apply(QueryStarted("backfill", T))
+    run.apply(QueryStarted("backfill", T, "backfill"))
     run.apply(progress(0, 1, query="backfill", offset=500))
     run.apply(QueryTerminated("backfill", failure))
     assert run.committed == {"rec": {0: 500}}, "nobody else reads it"
@@ -69,12 +69,43 @@ def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None
     assert run.committed == {"rec": {0: committed}}
 
 
+@pytest.mark.parametrize("name", [None, "copy"])
+def test_a_failed_query_counts_until_it_is_started_again_without_its_checkpoint(name: str | None) -> None:
+    """A script may do so in a loop: each time with another id, and from the offsets that its options say."""
+    run = fresh()
+    run.apply(QueryStarted("first", T, name))
+    run.apply(progress(0, 1, query="first", offset=500))
+    run.apply(QueryTerminated("first", "boom"))
+    run.apply(QueryStarted("second", T, name))
+    assert run.committed == {"rec": {0: 500}}, "the second one has read nothing yet"
+    for batch, offset in enumerate((900, 950)):
+        run.apply(progress(batch, 5 + batch, query="second", offset=offset))
+    reading = run.cut(between(0, 10))
+    assert reading.committed == {"rec": {0: 950}}
+    assert [batch.started_at for batch in reading.batches] == [T + timedelta(seconds=at) for at in (1, 5, 6)]
+    run.apply(QueryTerminated("second", None))
+    assert run.reading(between(10, 20)).failure is None
+
+
+def test_a_query_that_failed_next_to_another_one_still_counts() -> None:
+    """One that ran already when it failed does not take its work over, nor does one of other topics."""
+    run = fresh()
+    for query in ("main", "failed"):
+        run.apply(QueryStarted(query, T))
+        run.apply(progress(0, 1, query=query, offset=300))
+    run.apply(QueryTerminated("failed", "boom"))
+    run.apply(progress(1, 2, query="main", offset=900))
+    run.apply(QueryStarted("third", T))
+    run.apply(replace(progress(0, 3, query="third"), committed={"other": {0: 1}}))
+    assert run.committed == {"rec": {0: 300}, "other": {0: 1}}
+
+
 def test_queries_that_have_ended_do_not_add_up() -> None:
     """A script may start a new query for each hour's work; those that run, and one that failed, still count."""
     run = fresh()
     run.apply(QueryStarted("main", T))
     run.apply(progress(0, 0, query="main", offset=900))
-    run.apply(QueryStarted("failed", T))
+    run.apply(QueryStarted("failed", T, "failed"))
     run.apply(progress(0, 1, query="failed", offset=300))
     run.apply(QueryTerminated("failed", "boom"))
     sizes = []

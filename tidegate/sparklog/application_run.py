@@ -5,7 +5,9 @@ unique only within a query), sums a batch's input over its sources, and reports 
 offset among the queries that read it: only up to there is everything done. Batches of queries that read the same topic
 are taken together, see `rounds`. Those of a query that reads no Kafka do not count if another query does: lag has none
 of their records. A query that has ended without a failure reads no more, so it counts only for topics that no other
-query reads. One that failed has left work behind and still counts. `query_id` is that of the query that started first.
+query reads. One that failed has left work behind and still counts, until one of the same name, or also without one, has
+taken its topics over: a script may start a failed query again without its checkpoint. `query_id` is that of the query
+that started first.
 
 An application may start queries for ever, each with an id of its own if its checkpoint is temporary. Of those that have
 ended, `MAX_ENDED` count: the newest ones, and before them those that have failed.
@@ -112,8 +114,15 @@ class Reading:
 
 @dataclass(slots=True)
 class _Query:
+    name: str | None = None
     active: bool = True
     failure: str | None = None
+    begun: int = 0
+    """How many runs of queries had ended when it started."""
+    ended: int = 0
+    """How many had when it ended itself, itself included."""
+    replaced: bool = False
+    """Whether it failed, and a later query reads its topics in its place."""
     last_batch: int = -1
     run_id: str = ""
     """Which run of it told its progress last."""
@@ -134,8 +143,13 @@ class _Query:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended without a failure."""
-        return not self.active and self.failure is None
+        """Whether it has ended, and left no work behind."""
+        return not self.active and (self.failure is None or self.replaced)
+
+    def replaces(self, other: _Query) -> bool:
+        """Whether it was started after another one had failed, as that one was, and reads the same topics."""
+        later = not other.active and other.failure is not None and self.begun >= other.ended
+        return later and self.name == other.name and set() < other.committed.keys() <= self.committed.keys()
 
     def is_newer_run(self, event: events.QueryProgress) -> bool:
         """Whether another run tells this, later; within a run, batch ids never fall."""
@@ -199,6 +213,8 @@ class ApplicationRun:
             case events.QueryStarted():
                 before = self._query(event.query_id)
                 self._queries[event.query_id] = _Query(
+                    name=event.name,
+                    begun=self._ends,
                     committed=before.committed,
                     assigned=before.assigned,
                     last_batch=before.last_batch,
@@ -280,7 +296,7 @@ class ApplicationRun:
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
         queries = self._queries.values()
         running = sorted(self._running(), key=lambda batch: batch.started_at)
-        failures = [query.failure for query in queries if query.failure is not None]
+        failures = [query.failure for query in queries if query.failure is not None and not query.replaced]
         # A query that has ended holds no state any more; of an application without any other it is what was there last.
         holding = [query for query in queries if query.active] or queries
         idle = [query.idle_at for query in queries if query.active and query.committed]
@@ -333,8 +349,8 @@ class ApplicationRun:
 
     def _terminated(self, event: events.QueryTerminated) -> None:
         query = self._query(event.query_id)
-        query.active, query.failure, query.running = False, event.failure, None
         self._ends += 1
+        query.active, query.failure, query.running, query.ended = False, event.failure, None, self._ends
         ended = [id_ for id_ in self._ended if id_ != event.query_id and not self._queries[id_].active]
         if len(ended) >= MAX_ENDED:
             oldest = next((id_ for id_ in ended if self._queries[id_].done), ended[0])
@@ -352,6 +368,8 @@ class ApplicationRun:
         before = self.committed if len(self._queries) > 1 else {}
         query.active = True
         query.committed = event.committed or query.committed
+        for other in self._queries.values():
+            other.replaced = other.replaced or query.replaces(other)
         query.assigned, query.told = event.assigned, True
         query.real_time = event.real_time or (query.real_time and not event.input_records)
         query.operators = _operators(event.operators, query.operators)
