@@ -127,6 +127,17 @@ def figure(value: float | None, unit: str = "", digits: int = 0) -> str:
     return f"{text} {unit}".rstrip()
 
 
+NAMED = 20
+"""Most names in a line: of 1,000 jobs, the others are counted."""
+
+
+def some(names: Iterable[str]) -> str:
+    """Return names in their order, the first `NAMED` of them."""
+    ordered = sorted(names)
+    more = f" and {figure(len(ordered) - NAMED)} more" if len(ordered) > NAMED else ""
+    return ", ".join(ordered[:NAMED]) + more
+
+
 def size(parallelism: float | None) -> str:
     """Return a size such as `4 slots`."""
     if parallelism is None:

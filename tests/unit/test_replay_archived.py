@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -15,18 +17,53 @@ import pytest
 from tests.support.recordings import RATES
 from tidegate.archive import store
 from tidegate.cli.recorded import recorded_job
+from tidegate.events.envelope import Headers, decode
+from tidegate.events.snapshot import snapshot_id
 from tidegate.events.topics import BY_MODEL
-from tidegate.replay.files import BadRecording, KafkaRecord, read, to_line
+from tidegate.events.wire import Wire
+from tidegate.replay.archived import archived
+from tidegate.replay.files import BadRecording, KafkaRecord, read, read_manifest, to_line, write_manifest
+from tidegate.replay.schedule import schedule
 from tidegate.whatif.recorded import EVENTS
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """An archive of the same records: a file per day, in which they are in no order."""
+    return archive_of(RATES, tmp_path)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A recording of 30 jobs that do the same, the one called `rates` among them."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    manifest = read_manifest(RATES)
+    files = [f"{entry.topic}.ndjson" for entry in manifest.files]
+    for entry, name in zip(manifest.files, files, strict=True):
+        with (folder / name).open("w") as file:
+            for record in read(RATES, entry.topic):
+                for job in ("rates", *(f"rates-{number}" for number in range(29))):
+                    file.write(to_line(replace(record, key=job.encode(), value=_of(job, record.value or b""))) + "\n")
+    named = [entry.model_copy(update={"file": name}) for entry, name in zip(manifest.files, files, strict=True)]
+    write_manifest(folder, manifest.model_copy(update={"files": tuple(named)}))
+    return folder
+
+
+def _of(job: str, value: bytes) -> bytes:
+    """Return the value of the same event of another job, with the id that a snapshot of it has."""
+    fields = json.loads(value)
+    if "interval_seconds" in fields:
+        fields["snapshot_id"] = snapshot_id(job, fields["sequence"])
+    return json.dumps(fields, separators=(",", ":")).replace('"rates"', f'"{job}"').encode()
+
+
+def archive_of(recording: Path, tmp_path: Path) -> Path:
+    """Write an archive of a recording: a file per day, in which the records are in no order."""
     for model in EVENTS:
         topic = BY_MODEL[model].suffix
         days: dict[date, list[KafkaRecord]] = defaultdict(list)
-        for record in read(RATES, topic):
+        for record in read(recording, topic):
             days[datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).date()].append(record)
         for day, records in days.items():
             path = tmp_path / "staging" / f"topic={topic}" / f"day={day}" / "part-0.parquet"
@@ -68,3 +105,48 @@ def test_an_event_that_cannot_be_read_costs_no_other(tmp_path: Path, caplog: pyt
         file.write(to_line(bad).encode() + b"\n")
     assert recorded_job(folder) == recorded_job(RATES)
     assert "skipped snapshots, partition 4, offset 7: NOT_JSON" in caplog.text
+
+
+@pytest.mark.parametrize("archives", [False, True])
+def test_of_many_jobs_only_the_one_asked_for_is_read(
+    many: Path, tmp_path: Path, archives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of 1,000 jobs has millions of events: those of other jobs are neither decoded nor kept."""
+    wanted = recorded_job(RATES)
+    folder = archive_of(many, tmp_path) if archives else many
+    decoded: Counter[str] = Counter()
+
+    def counted(model: type[Wire], value: bytes) -> Wire:
+        decoded[model.__name__] += 1
+        return decode(model, value)
+
+    monkeypatch.setattr("tidegate.cli.recorded.decode", counted)
+    assert recorded_job(folder, "rates") == wanted
+    assert decoded["MetricSnapshot"] == len(wanted.snapshots)
+    assert decoded["ActionResult"] == len(wanted.results)
+    held = archived(folder, "snapshots", [b'"rates"']) if archives else read(folder, "snapshots", ["other"])
+    assert len(list(held)) == (len(wanted.snapshots) if archives else 0)
+
+
+def test_of_many_jobs_an_error_names_a_few(many: Path) -> None:
+    """With 1,000 jobs, all their names would fill the screen."""
+    with pytest.raises(BadRecording, match=r"holds 30 jobs; choose one of rates, rates-0, .* and 10 more$"):
+        recorded_job(many)
+    with pytest.raises(BadRecording, match=r"does not hold job 'other', but rates, .* and 10 more$"):
+        recorded_job(many, "other")
+
+
+def test_to_step_through_one_of_many_jobs_reads_only_that(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tidegate replay step --job` starts as fast as with a recording of that job alone."""
+    decoded: Counter[str] = Counter()
+
+    def counted(model: type[Wire], value: bytes, headers: Headers) -> Wire:
+        decoded[model.__name__] += 1
+        return decode(model, value, headers)
+
+    monkeypatch.setattr("tidegate.replay.schedule.decode", counted)
+    alone = len(schedule(RATES, whole=True))
+    before = decoded.copy()
+    decoded.clear()
+    assert len(schedule(many, job="rates", whole=True)) == alone
+    assert decoded == {name: count for name, count in before.items() if count}

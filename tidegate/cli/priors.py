@@ -50,7 +50,7 @@ def priors(
     """
     if source is not None:
         refuse_since(since)
-        prior = prior_of(jobs, recorded(source, Decision), str(source))
+        prior = prior_of(jobs, recorded(source, Decision, jobs), str(source))
     else:
         prior = published_prior(connect(bootstrap_servers, topic_prefix), jobs, instant_of(since))
     if as_yaml:
@@ -63,7 +63,7 @@ def priors(
 def published_prior(settings: ClientSettings, jobs: Sequence[str], since: datetime | None = None) -> Prior:
     """Return what jobs have shown by the decisions topic; raises `Problem` for a job without a state there."""
     start = since or LOOK_BACK
-    found = (one.event for one in received(Decision, settings, since=start, on_error=skip))
+    found = (one.event for one in received(Decision, settings, job=jobs, since=start, on_error=skip))
     return prior_of(jobs, found, f"the decisions since {since:%Y-%m-%d %H:%M}" if since else "two hours of decisions")
 
 

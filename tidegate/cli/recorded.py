@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from tidegate.archive.store import BadArchive, is_archive
 from tidegate.client import BadRecord
 from tidegate.events.envelope import Unreadable, decode
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.replay.archived import archived
 from tidegate.replay.files import BadRecording, read
-from tidegate.whatif.recorded import EVENTS, CannotTry, RecordedJob, job_of
+from tidegate.whatif.recorded import EVENTS, CannotTry, RecordedJob, job_of, only_job
 
 log = logging.getLogger(__name__)
 
@@ -27,26 +28,45 @@ def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
     Raises `BadRecording` if the directory holds no such job, or no usable recording or archive.
     """
     try:
-        return job_of((event for model in EVENTS for event in recorded(directory, model)), job)
+        name = job or only_job(_jobs_in(directory))
+        found = [event for model in EVENTS for event in recorded(directory, model, [name])]
+        if not any(isinstance(event, MetricSnapshot) for event in found):
+            only_job(_jobs_in(directory), name)
+        return job_of(found, name)
     except CannotTry as error:
         raise BadRecording(f"{directory}: {error}") from None
 
 
-def recorded(directory: Path, model: type[_Event]) -> Iterator[_Event]:
-    """Yield the events of a kind in a recording or an archive.
+def _jobs_in(directory: Path) -> set[str]:
+    """Return the jobs of which there are snapshots."""
+    return {snapshot.job_id for snapshot in recorded(directory, MetricSnapshot, in_order=False)}
 
-    An event that cannot be read is skipped, with a line in the log.
+
+def recorded(
+    directory: Path, model: type[_Event], jobs: Collection[str] | None = None, *, in_order: bool = True
+) -> Iterator[_Event]:
+    """Yield the events of a kind in a recording or an archive, of all jobs or of some.
+
+    Of 1,000 jobs, those of one are found without reading what the others' events say. `in_order` is of an archive:
+    without it, events come as they are in the files. An event that cannot be read is skipped, with a line in the log.
     Raises `BadRecording` for what is no usable recording or archive.
     """
     topic = BY_MODEL[model].suffix
+    names = None if jobs is None else [f'"{job}"'.encode() for job in jobs]
     try:
-        for record in (archived if is_archive(directory) else read)(directory, topic):
-            if record.value is None:
+        records = (
+            archived(directory, topic, names, in_order=in_order) if is_archive(directory) else read(directory, topic)
+        )
+        for record in records:
+            if record.value is None or (names is not None and not any(name in record.value for name in names)):
                 continue
             try:
-                yield decode(model, record.value)
+                event = decode(model, record.value)
             except Unreadable as error:
                 bad = BadRecord(topic, record.partition, record.offset, error, record.value)
                 log.warning("%s: skipped %s", directory, bad)
+                continue
+            if jobs is None or getattr(event, "job_id", None) in jobs:
+                yield event
     except BadArchive as error:
         raise BadRecording(str(error)) from None

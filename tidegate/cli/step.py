@@ -80,7 +80,7 @@ def step(
         raise Problem("--topic-prefix and --rebase are for publishing", "name the broker with --to HOST:PORT")
     with ExitStack() as opened:
         departures = schedule(source, job=job, whole=True)
-        walk = opened.enter_context(closing(Walk(source, engine())))
+        walk = opened.enter_context(closing(Walk(source, engine(), job)))
         if not departures:
             raise Problem(f"{source}: nothing to step through" + (f" of job {job!r}" if job else ""))
         publish = None if to is None else opened.enter_context(_published(to, topic_prefix, source, departures, rebase))

@@ -135,7 +135,7 @@ def schedule(directory: Path, *, job: str | None = None, whole: bool = False) ->
     if not whole:
         return Schedule(directory, turns, ())
     start = min((turn.due_ms for turn in turns), default=0)
-    uses = _uses(directory, measured)
+    uses = _uses(directory, measured, job)
     specs: list[tuple[bytes, _Turn]] = []
     for place, departure in _departures(directory, JobSpec, job):
         specs.append((departure.record.key or b"", _turn(_timed(departure, uses, start), place)))
@@ -156,7 +156,7 @@ def schedule(directory: Path, *, job: str | None = None, whole: bool = False) ->
 def _departures(directory: Path, model: type[Republished], job: str | None) -> Iterator[tuple[int, Departure]]:
     """Yield the records of a topic, each after its place in the topic's file."""
     topic = BY_MODEL[model]
-    for place, record in placed(directory, topic.suffix):
+    for place, record in placed(directory, topic.suffix, None if job is None else [job]):
         event = readable(model, record)
         if job is None or (event.job_id == job if event else topic is JOBS and record.key == job.encode()):
             yield place, Departure(record.timestamp_ms, topic, record, event)
@@ -170,10 +170,10 @@ def readable(model: type[W], record: KafkaRecord) -> W | None:
         return None
 
 
-def _uses(directory: Path, measured: Mapping[str, int]) -> _Uses:
+def _uses(directory: Path, measured: Mapping[str, int], job: str | None) -> _Uses:
     """Read the recorded decisions on these snapshots: when each is due, by its id."""
     uses = _Uses({}, {}, {})
-    for record in read(directory, BY_MODEL[Decision].suffix):
+    for record in read(directory, BY_MODEL[Decision].suffix, None if job is None else [job]):
         decision = readable(Decision, record)
         if decision is None or decision.snapshot_id not in measured:
             continue

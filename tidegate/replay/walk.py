@@ -56,12 +56,15 @@ class WalkedEvent:
 class Walk:
     """The engine, going through a recording."""
 
-    def __init__(self, directory: Path, engine: Engine) -> None:
-        """Find the recorded decisions; they are read one by one until `close`. Raises `BadRecording`."""
+    def __init__(self, directory: Path, engine: Engine, job: str | None = None) -> None:
+        """Find the recorded decisions, of all jobs or of one; they are read one by one until `close`.
+
+        Raises `BadRecording`.
+        """
         self._engine = engine
         self._places: dict[tuple[str, int], int] = {}
         ours = set[tuple[str, int]]()
-        for place, record in placed(directory, DECISIONS.suffix):
+        for place, record in placed(directory, DECISIONS.suffix, None if job is None else [job]):
             decision = readable(Decision, record)
             if decision is None:
                 continue

@@ -7,7 +7,7 @@ spec in force. A later keyframe brings a new version of the spec, or an empty st
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -24,6 +24,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
+from tidegate.terminal import some
 from tidegate.twin.recorded import of_one_time
 
 EVENTS = (MetricSnapshot, ScalingCommand, ActionResult, Decision)
@@ -87,20 +88,25 @@ def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
                 decisions.setdefault((event.job_id, event.sequence), event)
             case _:
                 pass
-    jobs = ", ".join(sorted(snapshots))
-    if not snapshots:
-        raise CannotTry("the recording holds no snapshot")
-    if job is None and len(snapshots) > 1:
-        raise CannotTry(f"the recording holds {len(snapshots)} jobs; choose one of {jobs}")
-    name = job or jobs
-    if name not in snapshots:
-        raise CannotTry(f"the recording does not hold job {name!r}, but {jobs}")
+    name = only_job(snapshots, job)
     return RecordedJob(
         of_one_time(snapshots[name].values()),
         sorted((c for c in commands.values() if c.job_id == name), key=attrgetter("issued_at")),
         sorted((r for r in results.values() if r.job_id == name), key=attrgetter("at")),
         sorted((d for d in decisions.values() if d.job_id == name), key=attrgetter("sequence")),
     )
+
+
+def only_job(jobs: Collection[str], job: str | None = None) -> str:
+    """Return the job that was asked for, by default the only one of `jobs`. Raises `CannotTry` if that is not one."""
+    if not jobs:
+        raise CannotTry("the recording holds no snapshot")
+    if job is None and len(jobs) > 1:
+        raise CannotTry(f"the recording holds {len(jobs)} jobs; choose one of {some(jobs)}")
+    name = job or next(iter(jobs))
+    if name not in jobs:
+        raise CannotTry(f"the recording does not hold job {name!r}, but {some(jobs)}")
+    return name
 
 
 def moments_of(recorded: RecordedJob) -> Moments:
