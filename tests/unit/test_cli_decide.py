@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from tests.support.engine import step
 from tests.support.events import job, result, steady
 from tidegate.cli import app, bars
+from tidegate.cli.offline import decided
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import decode, value_of
-from tidegate.events.result import Phase
+from tidegate.events.result import ActionResult, Phase
 
 SPEC = job()
 SNAPSHOTS = steady(12, rate=3000, capacity=1000)
@@ -127,6 +128,26 @@ def test_results_are_used_at_their_time(spec_file: Path, tmp_path: Path) -> None
     assert [r.phase for r in after.observed.results] == [Phase.REJECTED]
     assert "COMMAND_IN_FLIGHT" not in [step.code for step in after.trail]
     assert "COMMAND_IN_FLIGHT" in [s.code for s in lines_of(run(spec_file, text)[1])[number + 1].trail]
+
+
+def test_results_of_many_jobs_are_looked_at_once_each() -> None:
+    """With an hour of 1,000 jobs, to go through the results of all for each snapshot would take days."""
+    looks = 0
+
+    class Looked(ActionResult):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name == "job_id"
+            return super().__getattribute__(name)
+
+    specs = {one.job_id: one for one in (job(job_id=f"job-{number}") for number in range(50))}
+    shots = [each for number in range(50) for each in steady(4, rate=100, capacity=400, job_id=f"job-{number}")]
+    results: list[ActionResult] = [
+        Looked(**dict(result(f"command of {job_id}", Phase.VERIFIED, job_id=job_id))) for job_id in specs
+    ]
+    looks = 0
+    assert len(list(decided(specs, iter(shots), results))) == len(shots)
+    assert looks <= 2 * len(results)
 
 
 def test_standard_input_is_read_once(spec_file: Path) -> None:

@@ -7,7 +7,9 @@ import io
 import json
 import sys
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, TextIO, TypeVar
 
@@ -27,7 +29,7 @@ from tidegate.events.wire import Wire
 from tidegate.fleet.explain import spans_of
 from tidegate.installed import engine
 from tidegate.replay.files import part_of
-from tidegate.terminal import clock, figure, stderr, stdout, styled, table
+from tidegate.terminal import clock, figure, some, stderr, stdout, styled, table
 
 W = TypeVar("W", bound=Wire)
 
@@ -75,25 +77,27 @@ def decided(
     The clock is that of the snapshots. A result (oldest first) is used with the job's first snapshot that is not older.
     """
     states: dict[str, JobState] = {}
-    waiting = list(results)
+    waiting: dict[str, list[ActionResult]] = {}
+    for result in results:
+        waiting.setdefault(result.job_id, []).append(result)
     unknown: set[str] = set()
     for snapshot in snapshots:
         if snapshot.job_id not in specs:
             unknown.add(snapshot.job_id)
             continue
         state = states.get(snapshot.job_id, JobState.new())
-        due = [r for r in waiting if r.job_id == snapshot.job_id and r.at <= snapshot.observed_at]
+        of_job = waiting.get(snapshot.job_id, [])
+        due = of_job[: bisect_right(of_job, snapshot.observed_at, key=attrgetter("at"))]
         observed = Observed(at=snapshot.observed_at, results=tuple(due))
         try:
             states[snapshot.job_id], decision = engine().step(state, snapshot, specs[snapshot.job_id], observed)
         except AlreadyDecided as error:
             stderr().print(f"skipped: {error}", style="yellow")
             continue
-        waiting = [r for r in waiting if r not in due]
+        del of_job[: len(due)]
         yield decision
     if unknown:
-        jobs = ", ".join(sorted(unknown))
-        stderr().print(f"skipped: snapshots of jobs without a spec in the file: {jobs}")
+        stderr().print(f"skipped: snapshots of jobs without a spec in the file: {some(unknown)}")
 
 
 def _some(snapshots: Iterator[MetricSnapshot], name: str) -> Iterator[MetricSnapshot]:

@@ -25,7 +25,7 @@ from tidegate.lab.jobs import batch_bound, one_job
 from tidegate.lab.score import Curve, Score, TooShort, changes_in_words, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import MOST_HOURS, Playback, read_trace
-from tidegate.terminal import stdout, table
+from tidegate.terminal import some, stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import JobModel
@@ -161,7 +161,7 @@ def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
         if snapshot.job_id == job_id:
             found.setdefault(snapshot.sequence, snapshot)  # as the decider does
     if not found:
-        jobs = ", ".join(sorted({snapshot.job_id for snapshot in snapshots})) or "nothing"
+        jobs = some({snapshot.job_id for snapshot in snapshots}) or "nothing"
         raise Problem(f"--snapshots {path}: holds no snapshot of {job_id!r}, the job of the spec, but {jobs}")
     return of_one_time(found.values())
 
