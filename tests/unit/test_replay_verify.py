@@ -20,7 +20,7 @@ from tidegate.events.decision import decision_id
 from tidegate.events.envelope import value_of
 from tidegate.events.snapshot import snapshot_id
 from tidegate.installed import engine
-from tidegate.replay.difference import first_difference
+from tidegate.replay.difference import Difference, first_difference
 from tidegate.replay.recompute import RecomputeResult
 from tidegate.replay.report import render
 from tidegate.replay.verify import JobTally, JobVerifier
@@ -250,6 +250,16 @@ def test_a_job_whose_state_was_reset_is_still_verified() -> None:
     tally = verify(rows() + later)
     assert tally == JobTally(JOB, identical=COUNT + 10, state_resets=1)
     assert "orders restarted from an empty state 1 times" in render(RecomputeResult((tally,), 1.0))
+
+
+def test_of_many_jobs_a_report_shows_some() -> None:
+    """An engine that decides otherwise, or a decider that lost its table, concerns all of 1,000 jobs."""
+    difference = Difference("job", 17, "a decision", "partition 0, offset 17", "status", "FINE", "LATE")
+    jobs = [JobTally(f"job-{n}", differing=1, state_resets=1, first=difference) for n in range(1000)]
+    lines = render(RecomputeResult(tuple(jobs), 1.0)).splitlines()
+    assert len(lines) < 400
+    assert sum("restarted from an empty state" in line for line in lines) == 50
+    assert sum("… and 950 more jobs" in line for line in lines) == 3
 
 
 def _shifted() -> list[tuple[int, bytes, bytes]]:

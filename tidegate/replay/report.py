@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidegate.replay.difference import Difference
 from tidegate.replay.recompute import RecomputeResult
-from tidegate.replay.verify import NotRecomputable
+from tidegate.replay.verify import JobTally, NotRecomputable
 
 SHOWN = 50
-"""Most jobs in the table; those with differences come first."""
+"""Most jobs in the table, and in each list after it; those with differences come first."""
 
 
 def render(result: RecomputeResult) -> str:
@@ -22,13 +24,12 @@ def render(result: RecomputeResult) -> str:
         lines.append(
             f"{job.job_id:{width}}  " + "  ".join(f"{n:>{len(name)}}" for n, name in zip(cells, head, strict=True))
         )
-    if len(ordered) > SHOWN:
-        lines.append(f"… and {len(ordered) - SHOWN} more jobs")
+    lines += _more(ordered)
     pace = f" ({result.decisions / result.seconds:,.0f} decisions/s)" if result.seconds > 0 else ""
     lines += ["", f"identical {result.identical}/{result.decisions} in {result.seconds:.1f} s{pace}"]
-    lines += [
-        f"  {job.job_id} restarted from an empty state {job.state_resets} times" for job in ordered if job.state_resets
-    ]
+    reset = [job for job in ordered if job.state_resets]
+    lines += [f"  {job.job_id} restarted from an empty state {job.state_resets} times" for job in reset[:SHOWN]]
+    lines += _more(reset)
     for reason in NotRecomputable:
         if count := result.not_recomputable.get(reason.name):
             lines.append(f"  {count} not recomputable ({reason.name}): {reason.value}")
@@ -36,9 +37,16 @@ def render(result: RecomputeResult) -> str:
         lines.append(f"  {other} made by another engine version")
     if result.differing:
         lines.append(f"  {result.differing} DIFFERING; the first of each job:")
-        lines += [f"    {line}" for job in ordered if job.first for line in explain(job.first)]
+        differ = [job for job in ordered if job.first]
+        lines += [f"    {line}" for job in differ[:SHOWN] if job.first for line in explain(job.first)]
+        lines += _more(differ)
     lines += [f"  DAMAGED {line}" for line in result.damaged]
     return "\n".join(lines) + "\n"
+
+
+def _more(jobs: Sequence[JobTally]) -> list[str]:
+    """Return a line that counts the jobs that are not shown, if there are any."""
+    return [f"… and {len(jobs) - SHOWN} more jobs"] if len(jobs) > SHOWN else []
 
 
 def explain(difference: Difference) -> list[str]:
