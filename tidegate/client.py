@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 import time
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,6 +40,8 @@ from tidegate.runtime.settings import RedisSettings, ServiceSettings
 W = TypeVar("W", bound=Wire)
 REACH_SECONDS = 10.0
 """How long the broker may take to answer the first request."""
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""By how much the clocks of a service and the broker may differ."""
 
 
 class ClientSettings(RedisSettings):
@@ -142,6 +144,19 @@ def received(
             if wanted is None or of in wanted:
                 at = written_at(message)
                 yield Received(event, message.partition(), message.offset(), at, message.key() or b"")
+
+
+def up_to(events: Iterable[Received[W]], sequence: int) -> Iterator[Received[W]]:
+    """Yield the events of one job up to the first one of a later sequence: of what is long ago, the rest is not read.
+
+    A sequence is a second. One that is later than its event was written, or than now, is of a wrong clock, and ends
+    nothing.
+    """
+    for one in events:
+        latest = (min(one.written_at, datetime.now(UTC)) + CLOCKS_DIFFER).timestamp()
+        if sequence < getattr(one.event, "sequence", sequence) < latest:
+            return
+        yield one
 
 
 def check_reachable(settings: ServiceSettings, topic: str | None = None) -> None:

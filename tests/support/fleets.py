@@ -109,10 +109,11 @@ class SimulatedTopics:
         """See `tidegate.console.topics.ConsoleTopics`."""
         return [r for r in self.recordings[decision.job_id].results if r.command_id == decision.decision_id]
 
-    def recorded(self, job_id: str, since: datetime) -> RecordedJob:
+    def recorded(self, job_id: str, since: datetime, until: int | None = None) -> RecordedJob:
         """See `tidegate.console.topics.ConsoleTopics`."""
         made = self.recordings[job_id]
-        events = [one for one in made.snapshots if one.observed_at >= since]
+        some = made.snapshots if until is None else [one for one in made.snapshots if one.sequence <= until]
+        events = [one for one in some if one.observed_at >= since]
         return job_of([*events, *made.decisions, *made.commands, *made.results], job_id)
 
     def publish(self, spec: JobSpec) -> None:

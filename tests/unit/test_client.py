@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import socket
 import warnings
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 import tidegate
-from tests.support.events import snapshot
+from tests.support.engine import step
+from tests.support.events import job, snapshot, steady
 from tests.support.fake_consumer import FakeMessage
 from tests.support.token_endpoint import TokenEndpoint, login_by
 from tidegate import client
+from tidegate.cli import app
 from tidegate.cli.problems import problem_of
 from tidegate.client import (
     BadRecord,
     ClientSettings,
     Events,
     NoLogin,
+    Received,
     Unreachable,
     check_reachable,
     settings_for,
     warn_of,
 )
-from tidegate.events.envelope import Unreadable
+from tidegate.engine.state import JobState
+from tidegate.events.decision import Decision, Observed
+from tidegate.events.envelope import Unreadable, value_of
+from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
+from tidegate.events.wire import Wire
 from tidegate.runtime import consumer
 from tidegate.runtime.consumer import newest_at
+from tidegate.whatif.topics import received_job
 
 
 def test_arguments_override_variables_and_variables_override_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +158,30 @@ def test_a_skipped_record_is_reported_with_place_and_reason() -> None:
         warnings.simplefilter("always")
         warn_of(bad)
     assert "tidegate.decisions, partition 3, offset 17: NOT_JSON: expected value" in str(seen[0].message)
+
+
+def test_of_a_decision_long_ago_nothing_later_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 1,000 jobs, the decisions of the hours since then are millions: `tidegate why --at` stops after it."""
+    spec, state, events = job(), JobState.new(), dict[type[Wire], list[Wire]]()
+    for shot in steady(200, rate=100, capacity=400):
+        state, decision = step(state, shot, spec, Observed(at=shot.observed_at))
+        events.setdefault(MetricSnapshot, []).append(shot)
+        events.setdefault(Decision, []).append(decision)
+    read: Counter[type[Wire]] = Counter()
+
+    def received(model: type[Wire], *_: object, **__: object) -> Iterator[Received[Wire]]:
+        for number, event in enumerate(events.get(model, ())):
+            read[model] += 1
+            yield Received(event, 0, number, datetime(2030, 1, 1, tzinfo=UTC), b"rates")
+
+    monkeypatch.setattr("tidegate.cli.why.received", received)
+    monkeypatch.setattr("tidegate.whatif.topics.received", received)
+    old = events[Decision][10]
+    assert isinstance(old, Decision)
+    ran = CliRunner().invoke(app, ["why", "rates", "--at", str(old.sequence), "--json", "-b", "127.0.0.1:1"])
+    assert ran.stdout.encode().strip() == value_of(old)
+    assert read[Decision] == 12
+    read.clear()
+    found = received_job(ClientSettings(), "rates", None, old.sequence)
+    assert len(found.decisions) == len(found.snapshots) == 11
+    assert read == {MetricSnapshot: 12, Decision: 12}

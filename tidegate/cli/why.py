@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip
+from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip, up_to
 from tidegate.events.decision import Decision, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
@@ -116,7 +117,8 @@ def _changes(settings: ClientSettings, decision: Decision) -> list[NearestChange
     """Return what would change a decision; raises `Problem` if what it was made from is not on the topics any more."""
     since = since_keyframe(decision, spec_of(settings, decision.job_id))
     try:
-        return what_would_change(received_job(settings, decision.job_id, since), decision.sequence)
+        recorded = received_job(settings, decision.job_id, since, decision.sequence)
+        return what_would_change(recorded, decision.sequence)
     except CannotTry as error:
         raise Problem(str(error), "ask without --change, or about a newer decision") from None
 
@@ -195,7 +197,9 @@ def _measured(settings: ClientSettings, decision: Decision) -> MetricSnapshot | 
     """Return the snapshot that a decision was made on, if it is still there."""
     back = decision.observed.at - timedelta(minutes=5)
     found = received(MetricSnapshot, settings, job=decision.job_id, since=back, on_error=skip)
-    return next((one.event for one in found if one.event.snapshot_id == decision.snapshot_id), None)
+    with closing(found):
+        near = up_to(found, decision.sequence)
+        return next((one.event for one in near if one.event.snapshot_id == decision.snapshot_id), None)
 
 
 def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: bool) -> None:
@@ -251,8 +255,8 @@ def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:
     """Return the newest decision on a snapshot. Its sequence is the second of measurement, unless published again."""
     near = datetime.fromtimestamp(sequence, UTC) - timedelta(minutes=5) if 300 < sequence < 2**33 else None
     for since in [near, None] if near else [None]:
-        found = [d.event for d in received(Decision, settings, job=job, since=since, on_error=skip)]
-        on_it = [d for d in found if d.sequence == sequence]
+        with closing(received(Decision, settings, job=job, since=since, on_error=skip)) as found:
+            on_it = [one.event for one in up_to(found, sequence) if one.event.sequence == sequence]
         if on_it:
             return on_it[-1]
     return None

@@ -224,7 +224,8 @@ class Console:
     def _changes_of(self, job: FleetJob, decision: Decision) -> list[NearestChange] | str:
         """Return what it would take to change a decision, or why that cannot be told."""
         try:
-            recorded = self._topics.recorded(job.spec.job_id, since_keyframe(decision, job.spec))
+            since = since_keyframe(decision, job.spec)
+            recorded = self._topics.recorded(job.spec.job_id, since, until=decision.sequence)
             return what_would_change(recorded, decision.sequence)
         except CannotTry as error:
             return str(error)

@@ -29,8 +29,8 @@ class ConsoleTopics(LiveFleet, Protocol):
     def results(self, decision: Decision) -> list[ActionResult]:
         """Return the results of a decision's command."""
 
-    def recorded(self, job_id: str, since: datetime) -> RecordedJob:
-        """Return a job's events; raises `CannotTry` if there are none."""
+    def recorded(self, job_id: str, since: datetime, until: int | None = None) -> RecordedJob:
+        """Return a job's events, up to the sequence `until`; raises `CannotTry` if there are none."""
 
     def publish(self, spec: JobSpec) -> None:
         """Publish a version of a spec, and wait for the acknowledgement."""
@@ -69,9 +69,9 @@ class KafkaTopics:
         """See `ConsoleTopics`."""
         return results_of(self._settings, decision)
 
-    def recorded(self, job_id: str, since: datetime) -> RecordedJob:
+    def recorded(self, job_id: str, since: datetime, until: int | None = None) -> RecordedJob:
         """See `ConsoleTopics`."""
-        return received_job(self._settings, job_id, since)
+        return received_job(self._settings, job_id, since, until)
 
     def publish(self, spec: JobSpec) -> None:
         """See `ConsoleTopics`."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Message
 
-from tidegate.client import ClientSettings, check_reachable, received, skip
+from tidegate.client import CLOCKS_DIFFER, ClientSettings, check_reachable, received, skip, up_to
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
@@ -34,8 +34,6 @@ FRESH = timedelta(minutes=1)
 """How far back to read snapshots, besides the longest interval: the fleet keeps only the newest of each job."""
 FIND_SECONDS = 20.0
 """How long to look for a single decision."""
-CLOCKS_DIFFER = timedelta(minutes=1)
-"""By how much the clocks of collector and broker may differ."""
 
 
 class Feed:
@@ -210,12 +208,7 @@ def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decisi
     since = datetime.fromtimestamp(sequence, UTC) - CLOCKS_DIFFER
     events = received(Decision, settings, job=job_id, since=since, on_error=skip, timeout_seconds=FIND_SECONDS)
     with closing(events):
-        for one in events:
-            if one.event.sequence == sequence:
-                return one.event
-            if sequence < one.event.sequence < (min(one.written_at, datetime.now(UTC)) + CLOCKS_DIFFER).timestamp():
-                break  # one that is later than when it was written, or than now, is of a wrong clock
-    return None
+        return next((one.event for one in up_to(events, sequence) if one.event.sequence == sequence), None)
 
 
 def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResult]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime, timedelta
 
-from tidegate.client import received, skip
+from tidegate.client import received, skip, up_to
 from tidegate.engine.decide import KEYFRAME_EVERY
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
@@ -16,11 +17,15 @@ SLACK = timedelta(minutes=1)
 """How much earlier to read, for what was written late."""
 
 
-def received_job(settings: ServiceSettings, job: str, since: datetime | None) -> RecordedJob:
-    """Return the events of a job. Raises `CannotTry` if there are none, `TimeoutError` if reading takes too long."""
+def received_job(settings: ServiceSettings, job: str, since: datetime | None, until: int | None = None) -> RecordedJob:
+    """Return the events of a job, up to the snapshot of sequence `until` and its decision.
+
+    Raises `CannotTry` if there are none, `TimeoutError` if reading takes too long.
+    """
     events: list[Wire] = []
     for model in EVENTS:
-        events += [one.event for one in received(model, settings, job=job, since=since, on_error=skip)]
+        with closing(received(model, settings, job=job, since=since, on_error=skip)) as found:
+            events += [one.event for one in (found if until is None else up_to(found, until))]
     return job_of(events, job)
 
 
