@@ -8,6 +8,8 @@ ended, one line per source after the version and the metadata (Spark's `OffsetSe
     {"batchWatermarkMs":0, ...}
     {"orders":{"0":120,"1":96}}
 
+In version `v2`, which sources with names have since Spark 4.2, each line begins with the source's name and a colon.
+
 A query that has committed nothing began at the offsets in `sources/<n>/0`: a zero byte, `v1`, and one line as above. A
 progress event comes only with the end of a batch, and the first batch of a job with a backlog may last for minutes.
 
@@ -45,7 +47,9 @@ def _committed(folder: Place) -> Iterable[tuple[str, int, int]]:
     """Yield (topic, partition, end offset) of a query's newest committed batch, or where its first batch began."""
     batches = [int(name) for name in names(folder / "commits") if name.isdigit()]
     if batches:
-        _, _, *sources = contents(folder / "offsets" / str(max(batches))).decode().splitlines()
+        version, _, *sources = contents(folder / "offsets" / str(max(batches))).decode().splitlines()
+        if version == "v2":
+            sources = [line.partition(":")[2] for line in sources]
     else:
         begins = (folder / "sources" / name / "0" for name in sorted(names(folder / "sources")))
         sources = [contents(path).lstrip(b"\0").partition(b"\n")[2].decode() for path in begins if path.is_file()]

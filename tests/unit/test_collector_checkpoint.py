@@ -44,6 +44,14 @@ def test_several_queries_count_with_the_lowest_and_other_sources_not_at_all(tmp_
     assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 5, 1: 2}}
 
 
+def test_sources_may_have_names(tmp_path: Path) -> None:
+    """`readStream.name("orders")` gives each line of Spark's offset log the name of its source."""
+    checkpoint(tmp_path, 0, 'orders:{"in":{"0":5,"1":9}}\nclock:42\nidle:-')
+    log = tmp_path / "offsets" / "0"
+    log.write_text(log.read_text(encoding="utf-8").replace("v1", "v2"), encoding="utf-8")
+    assert checkpoint_offsets(tmp_path, {"in"}) == {"in": {0: 5, 1: 9}}
+
+
 @pytest.mark.parametrize("place", [".", "counts"])
 def test_a_query_without_a_commit_stands_where_it_began(tmp_path: Path, place: str) -> None:
     """Its first batch has not ended; its sources have kept their first offsets."""
