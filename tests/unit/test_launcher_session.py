@@ -38,6 +38,8 @@ def made_of(
     own: dict[str, str],
     say: Callable[[str], None],
     too_late: Callable[[str], None],
+    *,
+    defaults: bool = True,
 ) -> tuple[dict[str, str], str]:
     """Make a context with the settings of `spark-submit` and a script's own; return what it gets, and its master."""
     made: list[JavaConf] = []
@@ -46,7 +48,7 @@ def made_of(
     context = types.SimpleNamespace(
         master="local[*]", _jvm=types.SimpleNamespace(SparkConf=lambda _load: JavaConf(ours))
     )
-    SparkContext._initialize_context(context, JavaConf(ours | own))
+    SparkContext._initialize_context(context, JavaConf(ours | own if defaults else own))
     return made[0], context.master
 
 
@@ -62,6 +64,13 @@ def test_a_script_does_not_move_its_job_out_of_sight(monkeypatch: pytest.MonkeyP
     assert said[0] == (
         "the program sets spark.master to local[*], but Tidegate has set it to spark://cluster:7077, which holds"
     )
+
+
+def test_a_script_without_the_settings_of_spark_submit_gets_those_that_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`SparkConf(loadDefaults=False)` leaves out all of them once there is a JVM, as for a script's second session."""
+    made, master = made_of(monkeypatch, OURS, {"spark.app.name": "mine"}, pytest.fail, pytest.fail, defaults=False)
+    assert made == {name: value for name, value in OURS.items() if "memory" not in name} | {"spark.app.name": "mine"}
+    assert master == OURS["spark.master"]
 
 
 def test_a_script_is_told_that_it_asks_for_jars_too_late(monkeypatch: pytest.MonkeyPatch) -> None:

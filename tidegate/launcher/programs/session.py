@@ -46,9 +46,10 @@ def keep_settings(say: Callable[[str], None], too_late: Callable[[str], None]) -
     def create_with_kept(context: Any, settings: Any) -> Any:
         ours = dict(SparkConf(_jvm=context._jvm).getAll())
         for name, value in ours.items():
-            theirs = settings.get(name, value)
+            theirs = settings.get(name, "")  # a `SparkConf(loadDefaults=False)` may have none of ours
             if name.startswith(_KEPT) and theirs != value:
-                say(f"the program sets {name} to {theirs}, but Tidegate has set it to {value}, which holds")
+                if theirs:
+                    say(f"the program sets {name} to {theirs}, but Tidegate has set it to {value}, which holds")
                 settings.set(name, value)
         for name, place in _TOO_LATE.items():
             theirs = settings.get(name, "")
