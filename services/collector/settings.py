@@ -31,7 +31,8 @@ class CollectorSettings(ServiceSettings):
     silence_seconds: float = Field(default=60.0, gt=0)
     """After this long without a query, a driver that still runs counts as stopped or failed: its program may have been
     about to start one again. For a job without a master: after this long without a log line its state is unknown. Spark
-    writes an idle event every 10 s (`spark.sql.streaming.noDataProgressEventInterval`)."""
+    writes an idle event every 10 s (`spark.sql.streaming.noDataProgressEventInterval`), but not more often than the
+    job's trigger comes: set more than the interval of the longest one."""
     publish_backlog: int = Field(default=20_000, ge=1)
     """Most snapshots that may wait for a slow broker; further ones are dropped, logged, and leave a gap."""
 
