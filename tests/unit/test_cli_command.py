@@ -97,6 +97,12 @@ def test_the_version_says_whether_the_engine_is_compiled(
     assert (f"engine {decide.ENGINE_VERSION}, compiled, " in ran.stdout) == said
 
 
+def test_the_version_is_an_option_too() -> None:
+    """`tidegate --version`, which people type by habit, answers like `tidegate version`."""
+    ran = CliRunner().invoke(app, ["--version"])
+    assert (ran.exit_code, ran.stdout) == (0, CliRunner().invoke(app, ["version"]).stdout)
+
+
 def test_every_documented_command_exists() -> None:
     """The commands named in the documentation exist."""
     wanted = {"apply", "jobs", "why", "tail", "pause", "resume", "scale", "remove", "decide"}

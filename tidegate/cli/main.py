@@ -7,6 +7,7 @@ import sys
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
+from typing import Annotated
 
 import typer
 
@@ -46,6 +47,21 @@ def show_version() -> None:
     except PackageNotFoundError:  # run from a source tree without installation
         ours = "from source"
     stdout().print(f"tidegate {ours}, {engine_name()}, Python {python_version()}")
+
+
+def _asked_for_version(asked: bool) -> None:
+    if asked:
+        show_version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_asked_for_version, help="Show the versions and exit.")
+    ] = False,
+) -> None:
+    """Take the options of the command itself."""
 
 
 for command in (
