@@ -139,6 +139,14 @@ def test_what_is_not_a_spec_is_rejected(text: str, words: str) -> None:
     assert words in rejected(text)
 
 
+@pytest.mark.parametrize("field", ["  script", "  control_dir"])
+def test_a_spec_indented_with_tabs_is_told_so(field: str) -> None:
+    """The hint for a line that starts with a tab says that YAML wants spaces, whatever YAML makes of the tab."""
+    with pytest.raises(Problem) as caught:
+        parse_specs(GOOD.replace(field, "\t" + field.strip()), "job.yaml")
+    assert "spaces" in caught.value.hint
+
+
 def test_a_time_in_a_text_field_stays_text() -> None:
     """YAML's conversion of text to dates is off: the field keeps the text."""
     text = GOOD.replace("script: /jobs/rates.py", "script: /jobs/rates.py\n  env: {SINCE: 2026-01-01}")

@@ -97,7 +97,10 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
                 specs.append(spec)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise Problem(f"{name}:{line}: {error.problem}", "the file must be YAML or JSON") from None
+        indent = re.match(r"\s*", "".join(text.splitlines()[line - 1 : line]))
+        tabs = indent is not None and "\t" in indent[0]
+        hint = "YAML is indented with spaces, not with tabs" if tabs else "the file must be YAML or JSON"
+        raise Problem(f"{name}:{line}: {error.problem}", hint) from None
     except yaml.YAMLError as error:
         raise Problem(f"{name}: {error}", "the file must be YAML or JSON in UTF-8") from None
     except RecursionError:
