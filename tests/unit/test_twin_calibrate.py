@@ -281,14 +281,22 @@ def test_calibrate_prints_the_fit_the_errors_and_draws_both(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [([str(RATES), "--job", "other"], "does not hold job 'other', but rates"), (["nowhere"], "not a recording")],
+    [
+        ([str(RATES), "--job", "other"], ("does not hold job 'other', but rates", "hint: name a job that it holds")),
+        (["nowhere"], ("not a recording", "makes a recording")),
+    ],
 )
-def test_calibrate_says_what_is_lacking(options: list[str], told: str) -> None:
+def test_calibrate_says_what_is_lacking(options: list[str], told: tuple[str, str]) -> None:
     """A folder without a recording of the job gives one line of error and what to do."""
     ran = CliRunner().invoke(app, ["calibrate", *options])
     assert ran.exit_code == 2
-    assert told in ran.stderr
-    assert "hint" in ran.stderr
+    assert all(words in ran.stderr for words in told)
+
+
+def test_what_if_says_that_a_recording_has_no_decisions() -> None:
+    """It does not tell to start earlier, which brings no decision either."""
+    ran = CliRunner().invoke(app, ["what-if", "--from", str(RATES), "--policy", "threshold"])
+    assert (ran.exit_code, "no decision on the job was recorded" in ran.stderr) == (2, True), ran.stderr
 
 
 def test_the_recorded_load_is_the_growth_of_the_end_offsets() -> None:

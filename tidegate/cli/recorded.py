@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tidegate.archive.store import BadArchive, is_archive
+from tidegate.cli.problems import Problem
 from tidegate.client import BadRecord
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.snapshot import MetricSnapshot
@@ -25,7 +26,7 @@ _Event = TypeVar("_Event", bound=Wire)
 def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
     """Return the events of a job, by default of the only one.
 
-    Raises `BadRecording` if the directory holds no such job, or no usable recording or archive.
+    Raises `Problem` if the directory holds no such job, and `BadRecording` if it is no usable recording or archive.
     """
     try:
         name = job or only_job(_jobs_in(directory))
@@ -34,7 +35,7 @@ def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
             only_job(_jobs_in(directory), name)
         return job_of(found, name)
     except CannotTry as error:
-        raise BadRecording(f"{directory}: {error}") from None
+        raise Problem(f"{directory}: {error}", "name a job that it holds, or give another recording") from None
 
 
 def _jobs_in(directory: Path) -> set[str]:

@@ -134,6 +134,8 @@ def moments_of(recorded: RecordedJob) -> Moments:
             starts = frame is not None and (not known or frame.state == NEW_STATE)
             since, known = since if known else place, True
             found.append(Moment(snapshot, decision, spec, frame.state if frame is not None and starts else None))
+    if not recorded.decisions:
+        raise CannotTry("no decision on the job was recorded, so there is none to make again")
     if not found:
         raise CannotTry(
             f"none of the {len(recorded.decisions)} recorded decisions has a keyframe and its snapshot: "
