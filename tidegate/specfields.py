@@ -53,13 +53,14 @@ class SpecProblem:
 
 def read_spec(fields: Mapping[str, Any]) -> tuple[JobSpec | None, list[SpecProblem]]:
     """Return the spec, or None if it is none, and everything that is wrong with it, policies and guards included."""
+    too_deep = None, [SpecProblem((), f"(the whole spec): nested deeper than {DEEPEST} levels")]
     try:
         text = json.dumps(fields)
         if _is_deeper(fields, DEEPEST):
-            raise RecursionError  # noqa: TRY301 - as for one that is too deep for Python
+            return too_deep
         spec = JobSpec.model_validate_json(text)
     except RecursionError:
-        return None, [SpecProblem((), f"(the whole spec): nested deeper than {DEEPEST} levels")]
+        return too_deep
     except ValidationError as error:
         return None, [
             SpecProblem(loc, in_field(kind, loc, text, value)) for kind, loc, text, value in field_errors(error, fields)
