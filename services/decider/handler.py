@@ -5,9 +5,9 @@ state. Only then does the caller acknowledge the snapshot. Each step waits for t
 after a crash the snapshot is repeated from the previous state, with the same decision id and command id. The
 reservation belongs to that id and is granted again; the actuator ignores the command it has seen.
 
-A snapshot ends as exactly one of: a decision; a dead letter (unreadable, of an undeclared job, or one on which the
-engine failed); dropped, because its sequence was decided before. After any exception from the handler the process must
-exit without acknowledging the record.
+A snapshot ends as exactly one of: a decision; a dead letter (unreadable, of an undeclared job, one on which the engine
+failed, or one whose decision is too large for its topic); dropped, because its sequence was decided before. After any
+exception from the handler the process must exit without acknowledging the record.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tidegate.installed import engine
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, send_to_dead_letters
 from tidegate.runtime.logs import about
+from tidegate.runtime.producer import TooLarge
 from tidegate.runtime.spans import Trace, no_trace, spans_of_decision
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,14 @@ class Handler:
                 text = "engine %s decides in place of engine %s, without what policy %s remembered; %s"
                 kept = "what changes of size have cost is still known"
                 log.info(text, decision.engine_version, memory.state.engine_version, memory.state.policy, kept)
-            await self.outbox.publish(decision, trace_id=trace)
+            try:
+                await self.outbox.publish(decision, trace_id=trace)
+            except TooLarge as error:  # with the spec that it carries; it would be as large after a restart
+                if decision.command is not None:
+                    await self.reservations.release(spec.job_id, spec.pool_id, decision.decision_id)
+                detail = f"the decision on it is larger than its topic accepts, with the job's spec in it: {error}"
+                self._warn(snapshot.job_id, detail)
+                raise _Unwanted("TOO_LARGE", detail) from error
             if (command := decision.command) is not None:
                 await self.outbox.publish(command, trace_id=trace)
                 log.info("%s ordered, to size %d. %s", command.kind.value, command.to_parallelism, decision.sentence)

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -32,6 +34,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
 from tidegate.installed import engine
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooManyDeadLetters
+from tidegate.runtime.producer import TooLarge
 from tidegate.runtime.spans import Trace, TraceSpan, no_trace
 
 
@@ -344,6 +347,30 @@ def test_a_snapshot_on_which_the_engine_fails_is_a_dead_letter(
     (warning,) = caplog.records
     assert warning.exc_info is not None
     assert "rates" in warning.getMessage()
+
+
+def test_a_decision_that_is_too_large_for_its_topic_costs_no_other_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a huge spec in it, it would be refused again after each restart: its snapshot goes to the dead letters."""
+    bench = Bench(job(), job("huge"), limit=1)
+    publish = bench.outbox.publish
+
+    async def small_only(event: Wire, **more: Any) -> None:
+        if isinstance(event, Decision) and event.job_id == "huge":
+            raise TooLarge("tidegate.decisions key b'huge': Broker: Message size too large")
+        await publish(event, **more)
+
+    monkeypatch.setattr(bench.outbox, "publish", small_only)
+    shots = overloaded()
+    bench.take(*chain(*zip(shots, overloaded(job_id="huge"), strict=True)))
+    assert [d.sequence for d in bench.decisions()] == [shot.sequence for shot in shots]
+    letters = bench.letters()
+    assert {letter.code for letter in letters} == {"TOO_LARGE"}
+    assert len(letters) == len(shots)
+    assert "Message size too large" in letters[0].error
+    assert any("snapshots of job huge go to the dead letters" in record.getMessage() for record in caplog.records)
+    assert [list(jobs) for jobs in bench.reservations.table.pools.values()] == [["rates"]]  # what it reserved is free
 
 
 def test_snapshots_of_an_undeclared_job_go_to_the_dead_letters() -> None:
