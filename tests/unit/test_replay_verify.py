@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import queue
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.snapshot import snapshot_id
 from tidegate.installed import engine
 from tidegate.replay.difference import Difference, first_difference
-from tidegate.replay.recompute import RecomputeResult
+from tidegate.replay.recompute import RecomputeResult, watched
 from tidegate.replay.report import render
 from tidegate.replay.verify import JobTally, JobVerifier
 
@@ -260,6 +262,25 @@ def test_of_many_jobs_a_report_shows_some() -> None:
     assert len(lines) < 400
     assert sum("restarted from an empty state" in line for line in lines) == 50
     assert sum("… and 950 more jobs" in line for line in lines) == 3
+
+
+def test_while_it_recomputes_it_tells_how_far_spark_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of 1,000 jobs takes minutes. A stage that has just ended is passed over."""
+
+    class Context:
+        def statusTracker(self) -> Context:  # noqa: N802 - so it is called in Spark
+            return self
+
+        def getActiveStageIds(self) -> list[int]:  # noqa: N802
+            return [1, 2]
+
+        def getStageInfo(self, number: int) -> SimpleNamespace | None:  # noqa: N802
+            return SimpleNamespace(numCompletedTasks=3, numTasks=8) if number == 2 else None
+
+    monkeypatch.setattr("tidegate.replay.recompute.TOLD_SECONDS", 0.001)
+    told: queue.Queue[tuple[int, int]] = queue.Queue()
+    with watched(Context(), lambda done, total: told.put((done, total))):
+        assert told.get(timeout=10) == (3, 8)
 
 
 def _shifted() -> list[tuple[int, bytes, bytes]]:

@@ -137,17 +137,24 @@ def recompute(
         settings = connect(bootstrap_servers, topic_prefix)
         check_reachable(settings)
     prepare_java()
-    if settings is None:
-        result = recomputing.recompute(directory=source, job=job, master=master)
-    else:
-        result = recomputing.recompute(
-            bootstrap_servers=settings.bootstrap_servers,
-            topic_prefix=settings.topic_prefix,
-            kafka_options=kafka_options(settings),
-            jars=connector_jars(),
-            job=job,
-            master=master,
-        )
+    with bars() as shown:
+        task = shown.add_task("tasks", total=None)
+
+        def progress(done: int, total: int) -> None:
+            shown.update(task, completed=done, total=total)
+
+        if settings is None:
+            result = recomputing.recompute(directory=source, job=job, master=master, on_progress=progress)
+        else:
+            result = recomputing.recompute(
+                bootstrap_servers=settings.bootstrap_servers,
+                topic_prefix=settings.topic_prefix,
+                kafka_options=kafka_options(settings),
+                jars=connector_jars(),
+                job=job,
+                master=master,
+                on_progress=progress,
+            )
     stdout().print(render(result), end="")
     if not result.ok:
         raise typer.Exit(NO)

@@ -11,11 +11,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 from zipfile import PyZipFile
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 T = TypeVar("T")
+OnProgress = Callable[[int, int], None]
+"""Called now and then with the tasks of Spark's present stage that are done, and how many it has."""
+TOLD_SECONDS = 0.5
+"""How often."""
 
 BAD_RECORDING = re.compile(rf"{BadRecording.__module__}\.{BadRecording.__name__}: (.+)")
 """How Spark tells this error of a worker's."""
@@ -110,6 +115,7 @@ def recompute(
     jars: Sequence[str | Path] = (),
     master: str = "local[2]",
     spark: SparkSession | None = None,
+    on_progress: OnProgress = lambda _done, _total: None,
 ) -> RecomputeResult:
     """Recompute the decisions in a broker's topics or in a recording; give exactly one of the two.
 
@@ -122,6 +128,7 @@ def recompute(
         jars: Spark's Kafka connector and its dependencies, unless the session has them.
         master: where to run if no session is given.
         spark: a session to use, which keeps running.
+        on_progress: see `OnProgress`.
 
     Raises:
         BadRecording: the directory holds no usable recording.
@@ -136,13 +143,14 @@ def recompute(
     try:
         started = time.monotonic()
         try:
-            if recording is not None:
-                files = files_of(*recording)
-                ship(session.sparkContext)
-                tallies = _verified(sorted_records(session.sparkContext, files, job))
-            else:
-                records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
-                tallies = verify(session, records, job)
+            with watched(session.sparkContext, on_progress):
+                if recording is not None:
+                    files = files_of(*recording)
+                    ship(session.sparkContext)
+                    tallies = _verified(sorted_records(session.sparkContext, files, job))
+                else:
+                    records = from_kafka(session, str(bootstrap_servers), topic_prefix, kafka_options or {})
+                    tallies = verify(session, records, job)
         except BadRecording:
             raise
         except Exception as error:
@@ -169,6 +177,25 @@ def _meanwhile(work: Callable[[], T]) -> Future[T]:
 
     Thread(target=run, daemon=True).start()
     return future
+
+
+@contextmanager
+def watched(context: SparkContext, on_progress: OnProgress) -> Iterator[None]:
+    """Tell how far Spark is, until the block ends."""
+    tracker, over = context.statusTracker(), Event()
+
+    def tell() -> None:
+        while not over.wait(TOLD_SECONDS):
+            with suppress(Exception):  # Spark may be ending, and says itself why
+                stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+                for stage in [stage for stage in stages if stage is not None][:1]:
+                    on_progress(stage.numCompletedTasks, stage.numTasks)
+
+    Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def verify(spark: SparkSession, records: DataFrame, job: str | None = None) -> list[JobTally]:
