@@ -92,12 +92,15 @@ def leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
         yield place, value
 
 
-def publish(settings: ServiceSettings, specs: Sequence[JobSpec]) -> None:
-    """Check specs, publish them, and wait for the acknowledgement; raise `SpecRefused` or `NotDelivered`."""
+def publish(settings: ServiceSettings, specs: Sequence[JobSpec], publisher: Publisher | None = None) -> None:
+    """Check specs, publish them, and wait for the acknowledgement; raise `SpecRefused` or `NotDelivered`.
+
+    Who publishes again and again gives the same `publisher`: each has connections of its own.
+    """
     for spec in specs:
         if problems := engine().check(spec):
             raise SpecRefused(f"{spec.job_id}: " + "; ".join(problems))
-    publisher = Publisher(settings)
+    publisher = publisher or Publisher(settings)
     for spec in specs:
         publisher.send(spec)
     publisher.flush()
@@ -129,6 +132,6 @@ def publish_change(settings: ServiceSettings, spec: JobSpec) -> None:
     publish(settings, [spec])
 
 
-def remove(settings: ServiceSettings, job_id: str) -> None:
+def remove(settings: ServiceSettings, job_id: str, publisher: Publisher | None = None) -> None:
     """Remove a job from Tidegate without stopping it; wait for the acknowledgement, or raise `NotDelivered`."""
-    Publisher(settings).tombstone(JOBS.named(settings.topic_prefix), job_id.encode())
+    (publisher or Publisher(settings)).tombstone(JOBS.named(settings.topic_prefix), job_id.encode())

@@ -24,6 +24,7 @@ from tidegate.runtime.clock import Clock
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import about
 from tidegate.runtime.producer import NotDelivered, TooLarge
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger("operator")
@@ -172,11 +173,12 @@ class TopicRequests:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
+        self._publisher = Publisher(settings)
 
     def publish(self, spec: JobSpec) -> None:
         """Publish a version of a spec."""
-        publish(self._settings, [spec])
+        publish(self._settings, [spec], self._publisher)
 
     def remove(self, job_id: str) -> None:
         """Remove a job from Tidegate without stopping it."""
-        remove(self._settings, job_id)
+        remove(self._settings, job_id, self._publisher)

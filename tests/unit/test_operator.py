@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.operator.app import Operator, TopicsLost
+from services.operator.app import Operator, TopicRequests, TopicsLost
 from services.operator.cluster import KubernetesStreamingJobs
 from services.operator.status import camel, changes
-from tests.support.events import command, result
+from tests.support.events import command, job, result
 from tests.support.fake_streaming_jobs import FIELDS, FakeJobs, FakeStreamingJobs
 from tests.support.fleets import decision
 from tests.support.set_clock import SetClock
@@ -27,6 +27,7 @@ from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused
 from tidegate.operate import with_mode
 from tidegate.runtime.health import Health
 from tidegate.runtime.producer import TooLarge
+from tidegate.runtime.settings import ServiceSettings
 from tools import crd
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -834,3 +835,28 @@ def test_only_what_is_different_is_patched() -> None:
     """Fields that are the same are left out; those that are gone are removed."""
     assert changes({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5}) == {"b": 5, "c": None}
     assert camel("POOL_EXHAUSTED") == "PoolExhausted"
+
+
+def test_the_specs_of_many_objects_go_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its first start it publishes 1,000 specs: as many producers would connect, one after the other."""
+    made = []
+
+    class Producer:
+        def __init__(self, *_: object) -> None:
+            made.append(self)
+
+        def produce(self, *_: object, **__: object) -> None:
+            """Take a record."""
+
+        def poll(self, _seconds: float) -> None:
+            """Do nothing."""
+
+        def flush(self, _seconds: float) -> int:
+            return 0
+
+    monkeypatch.setattr("tidegate.runtime.publisher.RecordProducer", Producer)
+    requests = TopicRequests(ServiceSettings())
+    for number in range(20):
+        requests.publish(job(f"job-{number}"))
+        requests.remove(f"job-{number}")
+    assert len(made) == 1
