@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from tidegate.lab.tunings import DEFAULTS, Tuning
 from tidegate.launcher.control.files import REHEARSAL
 from tidegate.launcher.kubernetes.pods import mebibytes
 from tidegate.remote.files import Files
+from tidegate.sparklog.parse import parse
 from tidegate.twin.load import Load
 from tidegate.twin.topic import even
 
@@ -423,6 +425,29 @@ def test_jobs_are_told_apart_by_name(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())
     write_log(tmp_path / "app-2", load(0.3), model(), name="billing")
     assert list(read_logs(tmp_path).jobs) == ["billing", "orders"]
+
+
+def test_of_many_applications_only_the_one_asked_for_is_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of 1,000 applications has logs of a gigabyte each: of the others, the names are enough."""
+    taken: Counter[bool] = Counter()
+
+    def counted(line: bytes, kinds: frozenset[bytes]) -> object:
+        taken[b"QueryProgressEvent" in line] += 1
+        return parse(line, kinds)
+
+    (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())
+    for number in range(2, 12):
+        write_log(tmp_path / f"app-{number}", load(0.2), model(), name=f"job-{number}")
+    monkeypatch.setattr("tidegate.backtest.logs.parse", counted)
+    read_logs(folder)
+    batches = taken[True]
+    taken.clear()
+    words = ["backtest", str(tmp_path), "--job", "orders", "--trials", "0"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert taken[True] == batches
+    assert read_logs(tmp_path, wanted=["orders"]).others == {f"job-{number}" for number in range(2, 12)}
 
 
 @pytest.mark.parametrize(

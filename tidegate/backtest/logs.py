@@ -6,8 +6,9 @@ A log that cannot be read, or that holds no batch of a streaming query, is left 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from tidegate.remote.files import Entry, Place, names, scan
@@ -145,17 +146,24 @@ class Logs:
     jobs: Mapping[str, tuple[Run, ...]]
     """The runs of each application name, oldest first."""
     left_out: tuple[LeftOut, ...]
+    others: frozenset[str] = frozenset()
+    """Names of applications that nobody asked for."""
 
 
-def read_logs(path: Place, progress: Progress = lambda _name, _done, _total: None) -> Logs:
-    """Return what a folder of event logs, or a single log, holds. Raises `OSError` if it cannot be listed."""
+def read_logs(
+    path: Place, progress: Progress = lambda _name, _done, _total: None, wanted: Collection[str] | None = None
+) -> Logs:
+    """Return what a folder of event logs, or a single log, holds. Raises `OSError` if it cannot be listed.
+
+    With `wanted`, only of these applications; a log of another one is read until it tells its name.
+    """
     found = _logs_in(path)
     total, done = sum(size for _, size in found), 0
     runs: dict[tuple[str, str, float], Run] = {}
-    left_out = []
+    left_out, others = [], set[str]()
     for log, size in found:
         try:
-            run = _read(log, lambda read, log=log, before=done: progress(log.name, before + read, total))  # type: ignore[misc]
+            run = _read(log, partial(_further, progress, log.name, done, total), wanted)
             key = run.name, run.app_id, run.started_at
             whole = max(runs.get(key, run), run, key=attrgetter("last_at"))
             left_out += [
@@ -164,6 +172,8 @@ def read_logs(path: Place, progress: Progress = lambda _name, _done, _total: Non
                 if part is not None and part is not whole
             ]
             runs[key] = whole
+        except _NotWanted as error:
+            others.add(str(error))
         except (_NotUsable, OSError) as error:
             left_out.append(LeftOut(log.name, str(error)))
         done += size
@@ -171,11 +181,19 @@ def read_logs(path: Place, progress: Progress = lambda _name, _done, _total: Non
     jobs: dict[str, list[Run]] = {}
     for run in sorted(runs.values(), key=attrgetter("name", "started_at")):
         jobs.setdefault(run.name, []).append(run)
-    return Logs({name: tuple(theirs) for name, theirs in jobs.items()}, tuple(left_out))
+    return Logs({name: tuple(theirs) for name, theirs in jobs.items()}, tuple(left_out), frozenset(others))
+
+
+def _further(progress: Progress, log: str, before: int, total: int, read: int) -> None:
+    progress(log, before + read, total)
 
 
 class _NotUsable(ValueError):
     """The log says nothing that could be backtested."""
+
+
+class _NotWanted(Exception):
+    """The log is of an application that nobody asked for; the text is its name."""
 
 
 def _logs_in(path: Place) -> list[tuple[Place, int]]:
@@ -202,7 +220,7 @@ def _size(path: Place) -> int:
         return 0
 
 
-def _read(path: Place, progress: Callable[[int], None]) -> Run:
+def _read(path: Place, progress: Callable[[int], None], wanted: Collection[str] | None) -> Run:
     run, reader = Run(path.name), None
     lines = broken = 0
     for line in _lines(path, progress):
@@ -210,6 +228,8 @@ def _read(path: Place, progress: Callable[[int], None]) -> Run:
         reader = reader or _Reader(run)
         try:
             reader.take(line)
+            if wanted is not None and run.app_id and run.spark and run.name not in wanted:
+                raise _NotWanted(run.name)
         except BrokenLine as error:
             broken += 1
             if broken > 20 + MOST_BROKEN * lines:

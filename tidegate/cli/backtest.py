@@ -35,7 +35,7 @@ from tidegate.lab.score import TooShort
 from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
 from tidegate.replay.source import start_session
-from tidegate.terminal import stdout, table
+from tidegate.terminal import some, stdout, table
 from tidegate.twin.model import JobModel
 from tidegate.twin.topic import even
 
@@ -157,16 +157,16 @@ def _of_logs(
 ) -> tuple[list[JobReport], list[LeftOut]]:
     reading = bars.add_task("reading logs", total=None)
     place = Files(ClientSettings().files).log_place(source)
-    logs = read_logs(place, lambda _name, done, total: bars.update(reading, completed=done, total=total))
+    logs = read_logs(place, lambda _name, done, total: bars.update(reading, completed=done, total=total), names or None)
     left_out = list(logs.left_out)
+    everybody = sorted({*logs.jobs, *logs.others})
     unknown = sorted(set(names or ()) - set(logs.jobs))
     if unknown:
-        known = ", ".join(logs.jobs) or "none"
+        known = some(everybody) or "none"
         raise Problem(f"--job: no log of an application {unknown[0]!r} in {source}; there are: {known}")
-    reports, ids = [], job_ids(logs.jobs)
+    reports, ids = [], job_ids(everybody)
+    tried = bars.add_task("jobs", total=len(logs.jobs))
     for name, runs in logs.jobs.items():
-        if names and name not in names:
-            continue
         try:
             reports.append(backtest_runs(name, runs, choices, searching, ids[name]))
         except (CannotBacktest, TooShort) as error:
@@ -174,6 +174,7 @@ def _of_logs(
         except ValidationError as error:  # its log holds a figure or a name that no job of Tidegate may have
             value = error.errors()[0]["input"]
             left_out.append(LeftOut(name, f"{first_problem(error)}, found {value!r:.80}"))
+        bars.advance(tried)
     return reports, left_out
 
 
@@ -214,7 +215,10 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
         def progress(done: int, total: int) -> None:
             bars.update(task, completed=done, total=total)
 
-        return search(SearchSpace(sessions[0], replica, seconds, window), trials, progress)
+        try:
+            return search(SearchSpace(sessions[0], replica, seconds, window), trials, progress)
+        finally:
+            bars.remove_task(task)  # of 1,000 jobs, the bars would fill the screen
 
     try:
         yield run
