@@ -117,7 +117,7 @@ class _Query:
     name: str | None = None
     active: bool = True
     failure: str | None = None
-    begun: int = 0
+    started_at_end: int = 0
     """How many runs of queries had ended when it started."""
     ended: int = 0
     """How many had when it ended itself, itself included."""
@@ -148,7 +148,7 @@ class _Query:
 
     def replaces(self, other: _Query) -> bool:
         """Whether it was started after another one had failed, as that one was, and reads the same topics."""
-        later = not other.active and other.failure is not None and self.begun >= other.ended
+        later = not other.active and other.failure is not None and self.started_at_end >= other.ended
         return later and self.name == other.name and set() < other.committed.keys() <= self.committed.keys()
 
     def is_newer_run(self, event: events.QueryProgress) -> bool:
@@ -214,7 +214,7 @@ class ApplicationRun:
                 before = self._query(event.query_id)
                 self._queries[event.query_id] = _Query(
                     name=event.name,
-                    begun=self._ends,
+                    started_at_end=self._ends,
                     committed=before.committed,
                     assigned=before.assigned,
                     last_batch=before.last_batch,

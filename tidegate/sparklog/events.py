@@ -136,7 +136,7 @@ class QueryProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A micro-batch has begun to run, or one of its Spark jobs started."""
+    """A micro-batch, or one of its Spark jobs, started."""
 
     query_id: str
     batch_id: int
