@@ -163,6 +163,8 @@ def _print(outcome: RunOutcome, objective: float, keep: bool) -> None:
         _print_exploring(outcome)
     verdict, style = ("all checks passed", "bold green") if outcome.passed else ("a check failed", "bold red")
     console.print(verdict, style=style)
+    if not all(phase.reached for phase in outcome.phases):
+        console.print("  hint: on a slow or busy machine, give it more time with --time-factor 2")
 
 
 def _print_exploring(outcome: RunOutcome) -> None:

@@ -154,9 +154,10 @@ def _loads(timeline: Timeline, phases: Sequence[PhaseResult], objective: float) 
         under = last is not None and last.delay_seconds <= objective
         peak = max((s.lag for s in samples), default=0)
         state = f"delay was {seconds(last.delay_seconds if last else None)} at the end (peak lag {peak:,} records)"
-        goal = "goal met" if phase.reached else "GOAL NOT MET"
+        goal = "goal met" if phase.reached else "GOAL NOT MET in this time"
         text = f"{phase.rate:,.0f} records/s for {phase.ended - phase.began:.0f} s; {goal}; {state}"
-        yield Check(f"load '{phase.name}' ends with a delay under {objective:g} s", under and phase.reached, text)
+        name = f"load '{phase.name}' meets its goal in time, with a delay under {objective:g} s"
+        yield Check(name, under and phase.reached, text)
 
 
 def _sizes(timeline: Timeline, objective: float) -> Iterator[Check]:
