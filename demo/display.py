@@ -20,6 +20,8 @@ from tidegate.terminal import STYLES, size
 PLAIN_SECONDS = 5.0
 BARS = " ▁▂▃▄▅▆▇█"
 HISTORY = 60
+BESIDE_BARS = 46
+"""Columns of the panel that are not bars: its frame, a name, and a figure such as "restarting with 12 slots"."""
 
 
 @dataclass
@@ -83,8 +85,9 @@ class LiveDisplay:
         rate_in, rate_out, lag, seconds, slots = _now(timeline)
         figures = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for _ in range(3):
-            figures.add_column()
-        recent = range(max(0, len(timeline.samples) - HISTORY), len(timeline.samples))
+            figures.add_column(no_wrap=True)  # a bar of zero is a space, at which a row would break
+        bars = max(0, min(HISTORY, self._console.width - BESIDE_BARS))
+        recent = range(max(0, len(timeline.samples) - bars), len(timeline.samples))
         both = [timeline.rates(i) for i in recent]
         top = max((max(pair) for pair in both), default=0.0)
         figures.add_row("records/s in", rate_in, Text(spark([a for a, _ in both], top), style="blue"))

@@ -6,15 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
 
 from demo import environment
 from demo.audit import RecordAudit
-from demo.display import spark
+from demo.display import BARS, LiveDisplay, spark
 from demo.load import Pacer, RateFile
 from demo.report import write_report
 from demo.script import Observations, grown, settled, shrunk, steady_surge_steady
@@ -344,6 +346,19 @@ def test_sparks_are_scaled_to_the_top() -> None:
     """A row of bars goes from empty to full, also when all values are zero."""
     assert spark([0, 5, 10], 10) == " ▄█"
     assert spark([0.0, 0.0], 0) == "  "
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_row_of_bars_is_one_line_of_the_panel(width: int) -> None:
+    """Bars fit the terminal: the newest ones are there, and a bar of zero breaks no row."""
+    console, timeline = Console(width=width, file=StringIO(), force_terminal=True, color_system=None), run()
+    console.print(LiveDisplay(console, OBJECTIVE)._panel(timeline))  # noqa: SLF001 (what `live` shows)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    (size,) = (line for line in lines if line.startswith("│ size"))
+    assert size.rstrip("│ ")[-1] in BARS
+    named = ("records/s in", "records/s out", "lag", "", "size")
+    assert [line[2:15].strip() for line in lines[1:6]] == list(named)
 
 
 def test_the_demo_asks_its_services_without_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
