@@ -18,6 +18,7 @@ from demo import environment
 from demo.audit import RecordAudit
 from demo.display import BARS, LiveDisplay, spark
 from demo.load import Pacer, RateFile
+from demo.picture import draw
 from demo.report import write_report
 from demo.script import Observations, grown, settled, shrunk, steady_surge_steady
 from demo.verdict import Audited, PhaseResult, changes, judge, recovered_at
@@ -342,6 +343,18 @@ def test_the_report_is_one_self_contained_file(tmp_path: Path) -> None:
     assert "2 -&gt; 8" in html
 
 
+def test_no_legend_hides_a_load_of_the_picture() -> None:
+    """The name of a load that begins late in a run can be read: the legend is not on top of it."""
+    phases = (*PHASES[:2], PhaseResult("steady again", 400, ZERO + 165, ZERO + 180, True))
+    figure = draw(run(), phases, OBJECTIVE, "a run")
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    legend = axes.get_legend()
+    assert legend is not None
+    frame = legend.get_window_extent()
+    assert [one.get_text() for one in axes.texts if one.get_window_extent().overlaps(frame)] == []
+
+
 def test_sparks_are_scaled_to_the_top() -> None:
     """A row of bars goes from empty to full, also when all values are zero."""
     assert spark([0, 5, 10], 10) == " ▄█"
@@ -352,7 +365,7 @@ def test_sparks_are_scaled_to_the_top() -> None:
 def test_a_row_of_bars_is_one_line_of_the_panel(width: int) -> None:
     """Bars fit the terminal: the newest ones are there, and a bar of zero breaks no row."""
     console, timeline = Console(width=width, file=StringIO(), force_terminal=True, color_system=None), run()
-    console.print(LiveDisplay(console, OBJECTIVE)._panel(timeline))  # noqa: SLF001 (what `live` shows)
+    console.print(LiveDisplay(console, OBJECTIVE)._panel(timeline))
     assert isinstance(console.file, StringIO)
     lines = console.file.getvalue().splitlines()
     (size,) = (line for line in lines if line.startswith("│ size"))
