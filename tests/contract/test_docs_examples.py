@@ -28,7 +28,7 @@ OFFLINE = {"simulate", "decide", "version"}
 
 @dataclass(frozen=True)
 class DocsExample:
-    """A command, and lines that its output has."""
+    """A command, and its output; figures may differ."""
 
     page: Path
     words: list[str]
@@ -82,6 +82,11 @@ def understood(words: list[str]) -> str:
     return str(name)
 
 
+def plain(line: str) -> str:
+    """Return a line without its figures, and with single spaces: columns are as wide as their figures."""
+    return " ".join(re.sub(r"\d[\d,.]*", "0", line).split())
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_each_command_is_understood(example: DocsExample) -> None:
     """The command, its arguments and its options exist."""
@@ -100,7 +105,7 @@ def test_each_command_for_a_job_in_the_text_is_whole(page: Path) -> None:
 def test_each_command_that_needs_no_broker_works(
     example: DocsExample, recorded: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the files of its page, the command ends well and prints what the page shows."""
+    """With the files of its page, the command ends well and prints what the page shows, apart from figures."""
     monkeypatch.chdir(tmp_path)
     for _, name, text in fences(example.page):
         if name:
@@ -108,8 +113,8 @@ def test_each_command_that_needs_no_broker_works(
     (tmp_path / "seen.ndjson").write_bytes(recorded)
     ran = CliRunner().invoke(app, example.words)
     assert ran.exit_code == 0, ran.output
-    for line in example.shows:
-        assert line in ran.output
+    if example.shows:
+        assert [plain(line) for line in example.shows] == [plain(line) for line in ran.output.splitlines()]
 
 
 def test_the_pages_have_examples_of_most_commands() -> None:
