@@ -26,7 +26,11 @@ def main() -> int:
     """Create and check; `PARTITIONS` and `REPLICATION` say how many of each."""
     settings = read_settings("topics", ServiceSettings)
     configure("topics", settings)
-    partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
+    try:
+        partitions, replication = int(os.environ.get("PARTITIONS", "8")), int(os.environ.get("REPLICATION", "1"))
+    except ValueError as error:
+        log.critical("PARTITIONS and REPLICATION must be whole numbers: %s", error)
+        return WRONG_SET_UP
     try:
         if "--check" in sys.argv[1:]:
             check_topics(settings)

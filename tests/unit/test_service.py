@@ -118,6 +118,17 @@ def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str])
     assert why == "cannot continue: Kafka at 127.0.0.1:9092: Failed while waiting for controller"
 
 
+def test_a_number_of_partitions_that_is_none_is_an_error_of_one_line() -> None:
+    """What creates the topics names the variable, and exits as for every wrong set-up."""
+    program = Path(__file__).parents[2] / "deploy" / "kafka" / "create_topics.py"
+    environment = {**inherited(), "PARTITIONS": "eight"}
+    ran = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    last = json.loads(ran.stderr.splitlines()[-1])
+    assert (ran.returncode, last["level"]) == (2, "CRITICAL")
+    assert "PARTITIONS" in last["message"]
+    assert "'eight'" in last["message"]
+
+
 def test_a_service_that_is_never_let_in_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     """Not only that no broker answered. It tries for a while, since the provider may be about to come back."""
     asked_until = 0.0
