@@ -45,6 +45,7 @@ from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
 from tidegate.operate import differences
 from tidegate.replay.source import NoSpark, start_session
+from tidegate.stack import StackError
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
@@ -546,6 +547,21 @@ def test_the_doctor_tells_which_redis_it_is(
     found = doctor._redis(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
     assert found.verdict == verdict
     assert re.match(shown, found.found)
+
+
+def test_the_doctor_tells_once_that_pyspark_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jars are those of its version: they get no line that sends to `tidegate up`, which needs pyspark as well."""
+
+    def missing() -> str:
+        raise StackError("pyspark is not installed: pip install 'tidegate[replay]'")
+
+    monkeypatch.setattr(doctor, "spark_version", missing)
+    found = {finding.what: finding for finding in doctor.here(embedded=True)}
+    assert "jars" not in found
+    spark = found["Spark of the embedded stack"]
+    assert (spark.verdict, spark.found, spark.remedy) == (
+        "fail", "pyspark is not installed", "pip install 'tidegate[replay]'"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,10 @@ def here(*, embedded: bool) -> Iterator[Finding]:
     if not embedded:
         return
     yield _probe("Java", _java, "install Java 17 or newer, or set JAVA_HOME")
-    yield _spark()
-    yield _probe("jars", _jars, "run `tidegate up`, which downloads them")
+    spark = _spark()
+    yield spark
+    if spark.verdict != "fail":  # the jars are those of its version
+        yield _probe("jars", _jars, "run `tidegate up`, which downloads them")
     yield _probe("Redis server", _redis_server, "install redis-server")
     yield _memory()
     yield _probe("loopback ports", _port, "allow programs to listen on 127.0.0.1")
@@ -168,7 +170,8 @@ def _spark() -> Finding:
     try:
         return spark_finding("Spark of the embedded stack", spark_version(), str(spark_home()))
     except StackError as error:
-        return Finding("fail", "Spark of the embedded stack", str(error), "pip install 'tidegate[replay]'")
+        what, _, remedy = str(error).partition(": ")
+        return Finding("fail", "Spark of the embedded stack", what, remedy)
 
 
 def _redis_server() -> str:
