@@ -15,6 +15,7 @@ import faust
 from confluent_kafka.admin import AdminClient, NewTopic
 from faust.transport.drivers.aiokafka import Consumer
 
+from services.decider.record_headers import read_any_names
 from services.decider.sessions import replace_connections_in_time
 from services.decider.settings import DeciderSettings
 from services.decider.tls import trusting
@@ -59,6 +60,7 @@ def new_app(settings: DeciderSettings) -> faust.App:
     )
     app.transport.Consumer = RewindingConsumer
     replace_connections_in_time()
+    read_any_names()
     weakref.finalize(app, folder.cleanup)  # at the end of the process at the latest
     return app
 
