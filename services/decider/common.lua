@@ -3,6 +3,8 @@
 -- refuses every change until the view has been rebuilt from the topics.
 
 local REBUILDING = 'rebuilding'
+local YEAR_10000 = 253402300800
+local MOST_SLOTS = 1e9
 
 local function decoded(raw)
   local fine, value = pcall(cjson.decode, raw)
@@ -17,7 +19,8 @@ local function cooldown_at(key)
   local raw = redis.pcall('GET', key)
   if type(raw) == 'table' then return false end
   if not raw then return nil end
-  return decoded(raw) or false
+  local found = decoded(raw)
+  return found and found['until'] < YEAR_10000 and found or false
 end
 
 -- Returns true, the job's own entry (or nil) and the slots of all other jobs; or false if the key is damaged.
@@ -27,7 +30,8 @@ local function pool_at(key, job, now)
   local own, others = nil, 0
   for i = 1, #flat, 2 do
     local entry = decoded(flat[i + 1])
-    if not entry or type(entry.slots) ~= 'number' then return false end
+    local slots = entry and tonumber(entry.slots)
+    if not slots or not (slots >= 0 and slots < MOST_SLOTS) then return false end
     if flat[i] == job then
       own = entry
     elseif entry['until'] > now then

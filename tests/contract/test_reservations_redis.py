@@ -70,7 +70,9 @@ def test_redis_is_reached_with_tls(redis_url: str, tmp_path: Path) -> None:
             asyncio.run(answer())
 
 
-@pytest.mark.parametrize("damage", ["type", "garbage", "shape", "pool type", "pool garbage"])
+@pytest.mark.parametrize(
+    "damage", ["type", "garbage", "shape", "no date", "pool type", "pool garbage", "pool without end"]
+)
 def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None:
     """F24: a key of wrong type or content removes the marker and blocks changes until a rebuild repairs it."""
 
@@ -83,10 +85,14 @@ def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None
                 await client.set(cooldown, "\x00not json")
             case "shape":
                 await client.set(cooldown, '{"decision_id": 7, "until": "soon"}')
+            case "no date":  # milliseconds, which are in the year 58,000
+                await client.set(cooldown, '{"decision_id": "d", "until": 1772366400000}')
             case "pool type":
                 await client.set(pool, "x")
             case "pool garbage":
                 await client.hset(pool, "b", '{"slots": "many"}')
+            case "pool without end":
+                await client.hset(pool, "b", '{"decision_id": "d", "until": 1e12, "slots": 1e400}')
         assert await reservations.view("a", "blue") == ReservationView(RedisView.REBUILDING)
         assert not await client.exists(f"{prefix}view")
         assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
