@@ -83,6 +83,14 @@ def letter_kept(job: AuditedJob) -> None:
     job.add_unreadable(END - timedelta(minutes=3), letter=True)
 
 
+def clock_forged(job: AuditedJob) -> None:
+    """Give records a timestamp that no calendar has."""
+    job.add_unreadable(END - timedelta(minutes=3), letter=True)
+    held = job.records["snapshots"]
+    for number, millis in ((20, -(2**62)), (21, 2**62), (len(held) - 1, 2**62)):
+        held[number] = replace(held[number], timestamp_ms=millis)
+
+
 def untouched(job: AuditedJob) -> None:
     """Leave everything as it is."""
 
@@ -114,6 +122,7 @@ DAMAGE: dict[Callable[[AuditedJob], None], dict[str, str]] = {
     log_edited: {"snapshots-follow-from-event-logs": "snapshots, partition {p}, offset 17"},
     letter_lost: {"unreadable-records-are-dead-letters": "snapshots, partition {p}, offset 43"},
     letter_kept: {},
+    clock_forged: {},
     untouched: {},
 }
 """By what was done: the checks that find it, each with the first place it names. Nothing else may be found."""

@@ -20,6 +20,8 @@ from tidegate.replay.source import read_topics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LAST_YEAR_MS = 253_370_764_800_000
+"""The first instant of the year 9999."""
 HEADER_BYTES = "transform(headers, h -> struct(h[0] AS key, {value} AS value))"
 LINE = (
     "partition INT, offset BIGINT, timestamp BIGINT, key STRING, key_base64 STRING, value STRING, value_base64 STRING,"
@@ -44,8 +46,7 @@ class AuditRecords:
 
 def of_broker(spark: SparkSession, servers: str, prefix: str, options: Mapping[str, str]) -> AuditRecords:
     """Return the records in a broker's topics, from the first to the current end of each."""
-    from pyspark import StorageLevel  # noqa: PLC0415  (seconds to import)
-    from pyspark.sql import functions as f  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415  (seconds to import)
 
     read = read_topics(spark, servers, [topic.named(prefix) for topic in TOPICS], {"includeHeaders": "true", **options})
     frame = read.select(
@@ -57,14 +58,11 @@ def of_broker(spark: SparkSession, servers: str, prefix: str, options: Mapping[s
         "value",
         "headers",
     )
-    # Every check must see the same records, although the topics grow.
-    return AuditRecords(frame.persist(StorageLevel.DISK_ONLY), f"the topics {prefix}* at {servers}", prefix)
+    return AuditRecords(_held(frame), f"the topics {prefix}* at {servers}", prefix)
 
 
 def of_recording(spark: SparkSession, directory: Path) -> AuditRecords:
     """Return the records of a recording; raises `BadRecording` if it is none."""
-    from pyspark import StorageLevel  # noqa: PLC0415
-
     manifest = read_manifest(directory)
     harm = {line.partition(": ")[0]: line for line in damaged(directory, manifest)}
     frames = [_of_file(spark, directory, entry) for entry in manifest.files if (directory / entry.file).is_file()]
@@ -74,21 +72,29 @@ def of_recording(spark: SparkSession, directory: Path) -> AuditRecords:
     for more in frames[1:]:
         frame = frame.unionByName(more)
     files = {entry.topic: harm.get(str(directory / entry.file)) for entry in manifest.files}
-    kept = frame.persist(StorageLevel.DISK_ONLY)
-    return AuditRecords(kept, f"the recording {directory}", manifest.topic_prefix, manifest.job, files)
+    return AuditRecords(_held(frame), f"the recording {directory}", manifest.topic_prefix, manifest.job, files)
 
 
 def of_archive(spark: SparkSession, directory: Path) -> AuditRecords:
     """Return the records of an archive; raises `BadArchive` if it is none."""
-    from pyspark import StorageLevel  # noqa: PLC0415
-
-    kept = read_archive(spark, directory).persist(StorageLevel.DISK_ONLY)
-    return AuditRecords(kept, f"the archive {directory}", load(directory).topic_prefix)
+    return AuditRecords(_held(read_archive(spark, directory)), f"the archive {directory}", load(directory).topic_prefix)
 
 
 def of_directory(spark: SparkSession, directory: Path) -> AuditRecords:
     """Return the records of a recording or an archive; raises `BadRecording` or `BadArchive`."""
     return (of_archive if is_archive(directory) else of_recording)(spark, directory)
+
+
+def _held(frame: DataFrame) -> DataFrame:
+    """Hold the records: every check must see the same ones, although topics grow.
+
+    Kafka lets a timestamp be any number. One that no calendar has becomes the nearest.
+    """
+    from pyspark import StorageLevel  # noqa: PLC0415  (seconds to import)
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    nearest = f.greatest(f.lit(0), f.least(f.lit(LAST_YEAR_MS), f.col("timestamp_ms")))
+    return frame.withColumn("timestamp_ms", nearest).persist(StorageLevel.DISK_ONLY)
 
 
 def _of_file(spark: SparkSession, directory: Path, entry: TopicFile) -> DataFrame:
