@@ -18,7 +18,7 @@ from tidegate.events.result import ActionResult, result_id
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.events.topics import DECISIONS, JOBS, SNAPSHOTS
 from tidegate.replay.files import BadRecording, KafkaRecord, RecordingManifest
-from tidegate.replay.publish import mover, publish
+from tidegate.replay.publish import TooOld, check_kept, mover, publish
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec
 from tidegate.replay.record import write_recording
 from tidegate.replay.schedule import schedule
@@ -138,6 +138,20 @@ def test_a_snapshot_from_a_clock_that_is_ahead_moves_no_other(
     assert right <= shift <= right + 60
     assert found[: len(shots)] == [each.observed_at + timedelta(seconds=shift) for each in shots]
     assert len(found) - len(shots) == (ahead.year < 9999)
+
+
+def test_records_that_are_too_old_for_their_topic_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one with a timestamp that no calendar has."""
+    monkeypatch.setattr("tidegate.replay.publish.kept_ms", lambda _, names: dict.fromkeys(names, 86_400_000))
+    for written, day in ((START_MS, "2026-03-01"), (-(2**62), "1970-01-01")):
+        event = encode(history()[0].snapshot)
+        write_recording(
+            tmp_path / str(written),
+            [(SNAPSHOTS, [KafkaRecord(0, 0, written, event.key, event.value, tuple(event.headers))])],
+            lambda files: RecordingManifest(topic_prefix="tidegate.", recorded_at=START, files=files),
+        )
+        with pytest.raises(TooOld, match=f"some of these are of {day}"):
+            check_kept(ServiceSettings(), schedule(tmp_path / str(written)))
 
 
 def test_a_moved_result_names_the_command_on_the_moved_snapshot(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def check_kept(settings: ServiceSettings, departures: Schedule) -> None:
     oldest = {topic.named(settings.topic_prefix): written for topic, written in departures.oldest().items()}
     for name, kept in kept_ms(settings, oldest).items():
         if oldest[name] < time.time() * 1000 - kept:
-            day = datetime.fromtimestamp(oldest[name] / 1000, UTC).date()
+            day = datetime.fromtimestamp(max(0, oldest[name]) / 1000, UTC).date()
             raise TooOld(
                 f"{name} keeps records for {kept / 86_400_000:.3g} days, and some of these are of {day}:"
                 " Kafka would delete them within minutes"
