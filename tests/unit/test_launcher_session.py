@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
-from tidegate.launcher.programs.session import keep_settings
+from tidegate.launcher.programs.session import keep_settings, refuse_connect
 
 OURS = {
     "spark.master": "spark://cluster:7077",
@@ -88,3 +89,17 @@ def test_a_script_that_repeats_its_job_file_is_told_nothing(monkeypatch: pytest.
     """What `spark-submit` has put on the class path is there."""
     same = {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.1.0", "spark.jars": "file:/lib/a.jar"}
     made_of(monkeypatch, OURS | same, same, print, pytest.fail)
+
+
+@pytest.mark.parametrize("name", ["getOrCreate", "create"])
+def test_a_session_of_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its queries would start unseen, also next to those of a newer run; the reason says what to leave out."""
+    classic = object.__new__(SparkSession)
+    sessions = [classic, object()]
+    for each in ("getOrCreate", "create"):
+        monkeypatch.setattr(SparkSession.Builder, each, lambda _builder: sessions.pop(0))
+    refuse_connect()
+    builder = SparkSession.Builder()
+    assert getattr(builder, name)() is classic
+    with pytest.raises(TypeError, match=r"Spark Connect.*spark\.api\.mode"):
+        getattr(builder, name)()

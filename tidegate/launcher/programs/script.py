@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidegate.launcher.programs.session import keep_settings
+from tidegate.launcher.programs.session import keep_settings, refuse_connect
 from tidegate.launcher.programs.waits import patch_waits
 from tidegate.launcher.queries.query_start import Fenced
 from tidegate.launcher.run.launch import Launch
@@ -81,6 +81,7 @@ def _patch(launch: Launch) -> None:
 
         setattr(DataStreamWriter, name, wrapped)
     keep_settings(launch.say, launch.run.explain_missing)
+    refuse_connect()
     patch_waits(launch.turn, launch.second, launch.wait_for_stop)
 
 

@@ -9,10 +9,12 @@ path. A job that was started with `python job.py` before may do so, and fails fo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 _KEPT = (
     "spark.master",
@@ -62,3 +64,21 @@ def keep_settings(say: Callable[[str], None], too_late: Callable[[str], None]) -
         return create(context, settings)
 
     SparkContext._initialize_context = create_with_kept
+
+
+def refuse_connect() -> None:
+    """Have a script fail that makes a session of Spark Connect, before it can start a query."""
+    for name in ("getOrCreate", "create"):
+        original = getattr(SparkSession.Builder, name)
+
+        @functools.wraps(original)
+        def made(builder: Any, _original: Callable[[Any], Any] = original) -> Any:
+            session = _original(builder)
+            if not isinstance(session, SparkSession):
+                raise TypeError(
+                    "The program uses Spark Connect, under which Tidegate cannot start and stop its queries: leave out"
+                    " `remote`, `spark.remote` and `spark.api.mode`, also in the environment and in application.conf."
+                )
+            return session
+
+        setattr(SparkSession.Builder, name, made)
