@@ -29,6 +29,7 @@ from tests.support.events import job
 from tests.support.fleets import decision
 from tests.support.history import write_history
 from tests.support.programs import ROOT, captured
+from tests.support.recordings import RATES
 from tests.support.sample_events import sample_events
 from tidegate import operate
 from tidegate.archive.keys import BadKey, read_key
@@ -620,6 +621,18 @@ def test_a_file_that_cannot_be_written_does_not_cost_the_others(tmp_path: Path) 
     assert (tmp_path / "j.yaml").exists()
     assert f"figures: {tmp_path}/new/b.json" in ran.stdout
     assert "page:" not in ran.stdout
+
+
+def test_a_picture_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
+    """Also where nobody has given the option: it says how to write elsewhere. The reason is there once, in words."""
+    spec = tmp_path / "job.yaml"
+    spec.write_text(job("rates").model_dump_json(), "utf-8")
+    for words in (
+        ["calibrate", str(RATES)],
+        ["simulate", "--spec", str(spec), "--load", "step", "--hours", "0.01"],
+    ):
+        ran = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+        assert (ran.exit_code, ran.stderr) == (2, f"error: --out: cannot write {tmp_path}: Is a directory\n")
 
 
 def test_what_cannot_be_written_does_not_cost_the_results(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.outputs import even_if_unread
+from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
@@ -72,8 +72,13 @@ def calibrate_command(
     from tidegate.lab.picture import draw_beside  # noqa: PLC0415  (matplotlib takes seconds to import)
 
     title = f"{recorded.snapshots[0].job_id}: recorded and simulated"
-    draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, out, title=title)
-    stdout().print(f"\npicture: {out}")
+
+    def draw(path: Path) -> None:
+        draw_beside(recorded.snapshots, calibrated.twin, recorded.commands, path, title=title)
+
+    with even_if_unread():
+        stdout().print()
+    write_files([Output("--out", "picture", out, draw)])
 
 
 def _show(calibrated: Calibrated) -> None:

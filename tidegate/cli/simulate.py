@@ -241,4 +241,4 @@ def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: P
             title=f"{job.job_id} under {job.scaling.policy}",
         )
     except OSError as error:
-        raise Problem(f"--out: cannot write {out}: {error}") from None
+        raise Problem(f"--out: cannot write {out}: {error.strerror or error}") from None
