@@ -46,7 +46,7 @@ def draw(timeline: Timeline, phases: Sequence[PhaseResult], objective_seconds: f
         for axes in (rates, records, seconds, slots):
             _mark(axes, timeline, phases, zero)
             axes.set_ylim(bottom=0)
-            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)  # beside the axes: it hides no label
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)  # next to the axes: it hides no label
         for phase in phases:
             rates.annotate(
                 f"{phase.name}\n{phase.rate:,.0f}/s",
