@@ -108,16 +108,18 @@ class Handler:
         self.metrics.decide_seconds.observe(self.clock.monotonic() - started)
 
     async def result(self, record: ConsumedRecord) -> None:
-        """Store a result for the job's next snapshot, and release what its command held."""
+        """Store a result for the job's next snapshot, and release what its command held.
+
+        One that does not fit into the job's state goes to the dead letters, like one that cannot be read.
+        """
         try:
             result = decode(ActionResult, record.value, record.headers, record.key)
+            self.limit.good()
+            with about(job_id=result.job_id, decision_id=result.command_id):
+                await self._taken(record, result)
         except Unreadable as error:
             self.metrics.results.labels("dead_lettered").inc()
             await self._send_to_dead_letters(RESULTS, record, error)
-            return
-        self.limit.good()
-        with about(job_id=result.job_id, decision_id=result.command_id):
-            await self._taken(record, result)
 
     async def _taken(self, record: ConsumedRecord, result: ActionResult) -> None:
         """Store a result that could be read."""
@@ -240,7 +242,12 @@ class Handler:
 
     async def _keep(self, partition: int, key: bytes, memory: JobMemory) -> None:
         raw = memory.to_bytes()
-        await self.outbox.keep(partition, key, raw)
+        try:
+            await self.outbox.keep(partition, key, raw)
+        except TooLarge as error:  # with results that name thousands of queries; it would be as large after a restart
+            raise _Unwanted(
+                "TOO_LARGE", f"the job's state with it is larger than its topic accepts: {error}"
+            ) from error
         self._live[key] = (raw, memory)
 
     async def _send_to_dead_letters(self, topic: Topic, record: ConsumedRecord, error: Unreadable) -> None:

@@ -373,6 +373,27 @@ def test_a_decision_that_is_too_large_for_its_topic_costs_no_other_job(
     assert [list(jobs) for jobs in bench.reservations.table.pools.values()] == [["rates"]]  # what it reserved is free
 
 
+def test_a_result_with_which_a_state_is_too_large_costs_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result may name thousands of queries. It goes to the dead letters; what its command held is free."""
+    bench = Bench()
+    bench.take(*overloaded())
+    ordered = bench.commands()[0]
+    keep = bench.outbox.keep
+
+    async def small_only(partition: int, key: bytes, value: bytes) -> None:
+        if len(value) > 100_000:
+            raise TooLarge("tidegate.decider-state-changelog: Broker: Message size too large")
+        await keep(partition, key, value)
+
+    monkeypatch.setattr(bench.outbox, "keep", small_only)
+    large = result(ordered.command_id, Phase.FAILED).model_copy(update={"sentence": "x" * 100_000})
+    bench.take(large, snapshot(20))
+    assert [letter.code for letter in bench.letters()] == ["TOO_LARGE"]
+    assert bench.reservations.table.pools == {"default": {}}
+    assert bench.decisions()[-1].sequence == snapshot(20).sequence
+    assert bench.count("results", outcome="dead_lettered") == 1
+
+
 def test_snapshots_of_an_undeclared_job_go_to_the_dead_letters() -> None:
     """I1: they become dead letters, and do not count towards the limit because they are readable."""
     bench = Bench(limit=1)
