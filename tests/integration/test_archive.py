@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from bench.streams import decided, spec_of
@@ -25,7 +25,7 @@ from tests.integration.conftest import new_topics
 from tests.support.provider import StackProvider
 from tidegate.archive import chain, keys, store, stream, upkeep
 from tidegate.archive.damage import Kind
-from tidegate.archive.manifest import Manifest, Why
+from tidegate.archive.manifest import ArchivedAlready, Manifest, Why
 from tidegate.archive.prove import content_column, prove, sign_heads
 from tidegate.archive.read import location, read_archive
 from tidegate.archive.statements import signed_blocks
@@ -35,8 +35,10 @@ from tidegate.replay.export import export
 from tidegate.replay.files import KafkaRecord, read
 from tidegate.replay.recompute import recompute
 from tidegate.replay.record import record
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import create_topics, partition_counts
 
 pytestmark = pytest.mark.timeout(300)
 DAY = 86_400_000
@@ -177,6 +179,25 @@ def test_what_the_broker_dropped_is_a_gap(session: Any, settings: ServiceSetting
         ("results", partition, 30, 44, Why.GONE),
     ]
     assert sorted(offset for _, _, offset in in_archive(session, folder)) == [*range(10, 30), *range(45, 65)]
+
+
+def test_a_topic_that_was_created_again_is_not_taken_for_the_one_before(
+    session: Any, settings: ServiceSettings, tmp_path: Path
+) -> None:
+    """Offsets alone do not show it once the new topic is longer than what is archived; its id does."""
+    folder, name, admin = tmp_path / "archive", RESULTS.named(settings.topic_prefix), AdminClient(settings.kafka())
+    fill(settings, 30)
+    archive_once(session, settings, folder)
+    archive_once(session, settings, folder)
+    admin.delete_topics([name])[name].result(timeout=30)
+    made = wait_until(lambda: create_topics(admin, [NewTopic(name, 2)]), 30, 0.1)
+    assert made
+    wait_until(lambda: name in partition_counts(settings), 30, 0.1)
+    fill(settings, 300)
+    with pytest.raises(ArchivedAlready, match="results was deleted and created again"):
+        stream.waiting(settings, folder)
+    with pytest.raises(ArchivedAlready, match="results was deleted and created again"):
+        archive_once(session, settings, folder)
 
 
 ARCHIVER = """

@@ -300,3 +300,14 @@ def test_spark_reads_from_folders_of_any_name(tmp_path: Path, monkeypatch: pytes
     reader.assert_called_with("basePath", f"file://{tmp_path}/{name}/records")
     parquet = reader.return_value.option.return_value.parquet
     parquet.assert_called_with(f"file://{tmp_path}/{escaped}/decisions/2026-03-01")
+
+
+def test_a_topic_has_the_id_that_it_was_archived_with() -> None:
+    """A broker before 2.8 tells no ids, and an archive of an older Tidegate has none: both are taken as before."""
+    archived = EMPTY.model_copy(update={"positions": {"results": {0: 7}}})
+    known = archived.of_topics({}).of_topics({"results": "a", "jobs": "b"})
+    assert known.topic_ids == {"results": "a", "jobs": "b"}
+    assert known.of_topics({}) == known
+    assert known.of_topics({"jobs": "c"}).topic_ids == {"results": "a", "jobs": "c"}  # nothing of it is archived
+    with pytest.raises(ArchivedAlready, match="results was deleted and created again"):
+        known.of_topics({"results": "c"})

@@ -8,11 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import TopicDescription
 
-from tidegate.runtime import consumer
+from tidegate.events.topics import TOPICS
+from tidegate.runtime import consumer, topics
 from tidegate.runtime.consumer import TopicReader, offset_ranges
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import topic_ids
 
 
 class _Clock:
@@ -76,3 +79,26 @@ def test_a_leader_that_is_late_is_no_empty_partition(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(consumer, "AdminClient", lambda _settings: _LateLeader())
     with pytest.raises(KafkaException, match="a leader did not answer in time"):
         offset_ranges(ServiceSettings(), ["tidegate.results"])
+
+
+class _Described:
+    """A cluster whose first topic was made before Kafka knew ids."""
+
+    def __init__(self, _: object) -> None:
+        pass
+
+    def describe_topics(self, topics: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        """Answer at once."""
+        answers: dict[str, Future[Any]] = {}
+        for number, name in enumerate(topics.topic_names):
+            answers[name] = Future()
+            answers[name].set_result(TopicDescription(name, Uuid(number, 0), is_internal=False, partitions=[]))
+        return answers
+
+
+def test_topics_have_ids_where_the_broker_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive recognises a topic that was created again; without an id there is nothing to compare."""
+    monkeypatch.setattr(topics, "AdminClient", _Described)
+    found = topic_ids(ServiceSettings(topic_prefix="t."))
+    assert list(found) == [topic.suffix for topic in TOPICS[1:]]
+    assert len(set(found.values())) == len(found)

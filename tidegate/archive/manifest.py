@@ -102,6 +102,8 @@ class Manifest(_Part):
     """Grows with every change."""
     positions: dict[str, dict[int, int]] = {}
     """The next offset to archive, by topic (without prefix) and partition."""
+    topic_ids: dict[str, str] = {}
+    """Kafka's id of each topic that is archived here: one that was created again has another."""
     files: tuple[DataFile, ...] = ()
     retired: tuple[Retired, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -155,6 +157,15 @@ class Manifest(_Part):
         gap = _gap(topic, partition, known, first - 1, now)
         positions = {**self.positions, topic: {**self.positions.get(topic, {}), partition: first}}
         return self.model_copy(update={"positions": positions, "gaps": (*self.gaps, gap)})
+
+    def of_topics(self, ids: Mapping[str, str]) -> Manifest:
+        """Return the manifest with the ids of the topics; raise `ArchivedAlready` if one was created again."""
+        for topic, made in ids.items():
+            if self.topic_ids.get(topic, made) != made and self.positions.get(topic):
+                raise ArchivedAlready(
+                    f"{topic} was deleted and created again since it was archived. Archive it into another folder"
+                )
+        return self.model_copy(update={"topic_ids": {**self.topic_ids, **ids}})
 
     def replaced(self, old: Collection[str], new: Iterable[DataFile], now: datetime) -> Manifest:
         """Return the manifest with `new` files in the place of those with the paths `old`."""

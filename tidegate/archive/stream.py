@@ -21,7 +21,7 @@ from tidegate.events.topics import TOPICS
 from tidegate.interrupts import check, uninterrupted
 from tidegate.runtime.consumer import offset_ranges, spark_offsets
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.topics import check_topics
+from tidegate.runtime.topics import check_topics, topic_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ class CannotArchive(RuntimeError):
 def waiting(settings: ServiceSettings, folder: Path) -> int:
     """Return how many offsets the topics hold that are not archived."""
     check_topics(settings)
-    manifest = store.load_or_create(folder, settings.topic_prefix)
+    manifest = store.load_or_create(folder, settings.topic_prefix).of_topics(topic_ids(settings))
     return sum(max(0, end - max(start, first)) for _, _, start, first, end in _partitions(settings, manifest))
 
 
@@ -188,9 +188,10 @@ def _enter(folder: Path, staging: Path) -> Archived:
 
 def _without_dropped(settings: ServiceSettings, folder: Path) -> Manifest:
     """Name as gaps what the broker has dropped since the last run; return the manifest."""
-    now = datetime.now(UTC)
+    now, ids = datetime.now(UTC), topic_ids(settings)
 
     def changed(manifest: Manifest) -> Manifest:
+        manifest = manifest.of_topics(ids)
         for topic, partition, _, first, _ in _partitions(settings, manifest):
             manifest = manifest.without_records_before(topic, partition, first, now)
         return manifest

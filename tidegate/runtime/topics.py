@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tidegate.events.topics import JOBS, TOPICS, Topic
@@ -76,6 +76,22 @@ def kept_ms(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
         if "delete" in config["cleanup.policy"].value and retention >= 0:
             kept[resource.name] = retention
     return kept
+
+
+def topic_ids(settings: ServiceSettings) -> dict[str, str]:
+    """Return the id of each of Tidegate's topics, by its name without prefix: a topic that is made again has another.
+
+    A broker before 2.8 knows no ids, and a topic without one is left out.
+    """
+    admin = AdminClient(settings.kafka())  # its answers come only while it lives
+    asked = TopicCollection([topic.named(settings.topic_prefix) for topic in TOPICS])
+    answers = admin.describe_topics(asked, request_timeout=30)
+    found = {name: answer.result(timeout=40).topic_id for name, answer in answers.items()}
+    return {
+        name.removeprefix(settings.topic_prefix): str(made)
+        for name, made in found.items()
+        if made is not None and (made.get_most_significant_bits() or made.get_least_significant_bits())
+    }
 
 
 def create_topics(admin: AdminClient, wanted: list[NewTopic]) -> list[str]:
