@@ -12,7 +12,7 @@ from services.actuator.app import build
 from services.actuator.consumer import THREADS
 from services.actuator.settings import ActuatorSettings
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.service import run_service
+from tidegate.runtime.service import run_service, take_no_arguments
 
 
 def run(settings: ActuatorSettings) -> int:
@@ -39,4 +39,5 @@ def end(code: int) -> None:
 
 
 if __name__ == "__main__":
+    take_no_arguments("actuator")
     end(main())

@@ -19,7 +19,7 @@ from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.metrics import COLLECTOR, new_registry
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.service import run_service
+from tidegate.runtime.service import run_service, take_no_arguments
 from tidegate.runtime.topics import check_topics
 
 
@@ -71,4 +71,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    take_no_arguments("collector")
     sys.exit(main())

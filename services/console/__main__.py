@@ -6,7 +6,8 @@ import sys
 
 from tidegate.console.server import serve
 from tidegate.console.settings import ConsoleSettings
-from tidegate.runtime.service import run_service
+from tidegate.runtime.service import run_service, take_no_arguments
 
 if __name__ == "__main__":
+    take_no_arguments("console")
     sys.exit(run_service("console", ConsoleSettings, serve))

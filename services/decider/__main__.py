@@ -6,7 +6,7 @@ import sys
 
 from services.decider.app import run
 from services.decider.settings import DeciderSettings
-from tidegate.runtime.service import run_service
+from tidegate.runtime.service import run_service, take_no_arguments
 
 
 def main() -> int:
@@ -15,4 +15,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    take_no_arguments("decider")
     sys.exit(main())

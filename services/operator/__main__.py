@@ -17,7 +17,7 @@ from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.metrics import new_registry
-from tidegate.runtime.service import run_service
+from tidegate.runtime.service import run_service, take_no_arguments
 from tidegate.runtime.topics import check_topics
 
 
@@ -59,4 +59,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    take_no_arguments("operator")
     sys.exit(main())

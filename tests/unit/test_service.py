@@ -82,6 +82,23 @@ def test_a_service_without_a_broker_logs_json_and_stops_at_sigterm(service: str)
     assert (logged[-1]["logger"], logged[-1]["message"]) == (service, "stopped by a signal, exit code 0")
 
 
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--bootstrap-servers", 2)])
+@pytest.mark.parametrize("service", ["collector", "decider", "actuator", "operator", "keda", "console"])
+def test_a_service_that_is_given_arguments_does_not_start(service: str, argument: str, code: int) -> None:
+    """It says where its settings come from."""
+    ran = subprocess.run(
+        [sys.executable, "-m", f"services.{service}", argument],
+        cwd=ROOT,
+        env=inherited() | {"TIDEGATE_BOOTSTRAP_SERVERS": "127.0.0.1:1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == code
+    assert (ran.stdout or ran.stderr).startswith(f"usage: python -m services.{service}")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "explained"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -40,6 +41,15 @@ def read_settings(name: str, settings: type[S]) -> S:
     except SettingsError as error:  # no JSON
         sys.stderr.write(f"{name}: {error}: {error.__cause__}\n")
     raise SystemExit(WRONG_SET_UP)
+
+
+def take_no_arguments(name: str) -> None:
+    """End the process if it was started with arguments: a service that ignored `--help` would start."""
+    ArgumentParser(
+        f"python -m services.{name}",
+        description=f"Run Tidegate's {name}. It takes no arguments: its settings are environment variables, such as"
+        " TIDEGATE_BOOTSTRAP_SERVERS. docs/reference/settings.md lists them.",
+    ).parse_args()
 
 
 def run_service(name: str, settings_type: type[S], run: Callable[[S], int]) -> int:
