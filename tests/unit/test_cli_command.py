@@ -21,6 +21,7 @@ from unittest.mock import MagicMock
 import pytest
 import typer
 from pydantic import SecretStr
+from rich.console import Console, Group
 from typer.testing import CliRunner
 
 from demo.__main__ import app as demo_app
@@ -47,10 +48,25 @@ from tidegate.events.wire import Wire
 from tidegate.operate import differences
 from tidegate.replay.source import NoSpark, start_session
 from tidegate.stack import StackError
+from tidegate.terminal import PIPE_WIDTH
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
           for g in app.registered_groups if g.typer_instance}  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 11), (140, 7), (PIPE_WIDTH, 3)])
+def test_no_word_of_the_table_of_jobs_is_cut(width: int, lines: int) -> None:
+    """Where there is no room for the reasons next to the figures, they stand below."""
+    figures: list[object] = ["12 slots", Status.PENDING_SCALE_DOWN, "23,456,789", ">1,204 s", "10 s ago"]
+    reason = "Scale down from 12 to 8 slots in place: 8 slots have been enough for 300 s; but the job is paused."
+    rows = [[name, "paused", "tide", *figures, reason] for name in ("orders-enrich", "clicks")]
+    console = Console(width=width, file=io.StringIO(), markup=False)
+    console.print(Group(*why.job_tables(rows, console)))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert shown.count("\n") == lines
+    assert all(shown.count(str(figure)) == 2 for figure in figures)
 
 
 @pytest.mark.parametrize("words", [[c] for c in COMMANDS] + [[g, c] for g, cs in GROUPS.items() for c in cs if g])

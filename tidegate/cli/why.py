@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
@@ -123,6 +125,11 @@ def _changes(settings: ClientSettings, decision: Decision) -> list[NearestChange
         raise Problem(str(error), "ask without --change, or about a newer decision") from None
 
 
+JOB_COLUMNS = ("job", "mode", "policy", "slots", "status", "lag records", "delay", "decided", "why")
+LEAST_REASON = 40
+"""Narrowest column of reasons, in characters."""
+
+
 def jobs(
     names: Annotated[
         list[str] | None,
@@ -183,8 +190,20 @@ def jobs(
                 decision.sentence,
             ]
         )
-    columns = ["job", "mode", "policy", "slots", "status", "lag records", "delay", "decided", "why"]
-    stdout().print(table("", columns, rows, right=["slots", "lag records", "delay"]))
+    console = stdout()
+    console.print(Group(*job_tables(rows, console)))
+
+
+def job_tables(rows: Sequence[Sequence[object]], console: Console) -> list[RenderableType]:
+    """Return the table of jobs, or two, where the console is too narrow for the reasons next to the figures."""
+
+    def part(*places: int) -> Table:
+        cells = ([row[place] for place in places] for row in rows)
+        return table("", [JOB_COLUMNS[place] for place in places], cells, right=["slots", "lag records", "delay"])
+
+    job, mode, policy, *figures, why = range(len(JOB_COLUMNS))
+    narrow = console.width - console.measure(part(*range(why))).maximum < LEAST_REASON
+    return [part(job, *figures), "", part(job, mode, policy, why)] if narrow else [part(*range(why + 1))]
 
 
 def _fits(name: str, job_id: str) -> bool:
