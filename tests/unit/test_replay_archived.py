@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.recordings import RATES
 from tidegate.archive import store
+from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.envelope import Headers, decode
 from tidegate.events.snapshot import snapshot_id
@@ -130,9 +131,9 @@ def test_of_many_jobs_only_the_one_asked_for_is_read(
 
 def test_of_many_jobs_an_error_names_a_few(many: Path) -> None:
     """With 1,000 jobs, all their names would fill the screen."""
-    with pytest.raises(BadRecording, match=r"holds 30 jobs; choose one of rates, rates-0, .* and 10 more$"):
+    with pytest.raises(Problem, match=r"holds 30 jobs; choose one of rates, rates-0, .* and 10 more$"):
         recorded_job(many)
-    with pytest.raises(BadRecording, match=r"does not hold job 'other', but rates, .* and 10 more$"):
+    with pytest.raises(Problem, match=r"does not hold job 'other', but rates, .* and 10 more$"):
         recorded_job(many, "other")
 
 
