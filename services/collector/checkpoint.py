@@ -8,7 +8,8 @@ ended, one line per source after the version and the metadata (Spark's `OffsetSe
     {"batchWatermarkMs":0, ...}
     {"orders":{"0":120,"1":96}}
 
-In version `v2`, which sources with names have since Spark 4.2, each line begins with the source's name and a colon.
+In version `v2`, which Spark 4.2 writes if `spark.sql.streaming.offsetLog.formatVersion` is 2, each line begins with the
+source's name and a colon.
 
 A query that has committed nothing began at the offsets in `sources/<n>/0`: a zero byte, `v1`, and one line as above. A
 progress event comes only with the end of a batch, and the first batch of a job with a backlog may last for minutes.
