@@ -13,7 +13,7 @@ import typer
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import FITTED, Overhead, Partitions, RecordCost, Trigger, described, refuse_given
 from tidegate.cli.offline import read_events
-from tidegate.cli.outputs import even_if_unread
+from tidegate.cli.outputs import Output, even_if_unread, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.cron import FIRST_YEAR, LAST_YEAR
@@ -117,9 +117,11 @@ def simulate_command(
     recording, epoch = recordings[0], scenarios[0].epoch
     with even_if_unread():
         _show(job, recording, scores[0], epoch)
-    if out is not None:
-        _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, out)
-        stdout().print(f"picture: {out}")
+
+    def draw(path: Path) -> None:
+        _draw(job, recording, curve(model, job, shares, recording.ticks), epoch, path)
+
+    write_files([Output("--out", "picture", out, draw)])
 
 
 def _recording(scenario: Scenario) -> JobRecording:
@@ -232,13 +234,10 @@ def _show(job: JobSpec, recording: JobRecording, found: Score, epoch: int) -> No
 def _draw(job: JobSpec, recording: JobRecording, line: Curve, epoch: int, out: Path) -> None:
     from tidegate.lab.picture import draw_run  # noqa: PLC0415  (matplotlib takes seconds to import)
 
-    try:
-        draw_run(
-            line,
-            out,
-            changes_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
-            objective_seconds=job.scaling.lag_objective_seconds,
-            title=f"{job.job_id} under {job.scaling.policy}",
-        )
-    except OSError as error:
-        raise Problem(f"--out: cannot write {out}: {error.strerror or error}") from None
+    draw_run(
+        line,
+        out,
+        changes_at=[command.issued_at.timestamp() - epoch for command in recording.commands],
+        objective_seconds=job.scaling.lag_objective_seconds,
+        title=f"{job.job_id} under {job.scaling.policy}",
+    )

@@ -83,12 +83,13 @@ def headers_of(message: Message) -> Headers | None:
         return None
 
 
-_LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+LATEST_TIMESTAMP = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""When the last year of the calendar begins, epoch seconds: a later timestamp of a record counts as this."""
 
 
 def written_at(message: Message) -> datetime:
     """Return a record's timestamp. Kafka lets it be any number: one that no calendar has becomes the nearest."""
-    return datetime.fromtimestamp(min(max(0.0, message.timestamp()[1] / 1000), _LAST_YEAR), UTC)
+    return datetime.fromtimestamp(min(max(0.0, message.timestamp()[1] / 1000), LATEST_TIMESTAMP), UTC)
 
 
 _NOT_LED_YET = frozenset(

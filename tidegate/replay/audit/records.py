@@ -16,12 +16,11 @@ from tidegate.archive.store import is_archive, load
 from tidegate.events.topics import TOPICS
 from tidegate.replay.files import BadRecording, TopicFile, damaged, read_manifest
 from tidegate.replay.source import read_topics
+from tidegate.runtime.consumer import LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LAST_YEAR_MS = 253_370_764_800_000
-"""The first instant of the year 9999."""
 HEADER_BYTES = "transform(headers, h -> struct(h[0] AS key, {value} AS value))"
 LINE = (
     "partition INT, offset BIGINT, timestamp BIGINT, key STRING, key_base64 STRING, value STRING, value_base64 STRING,"
@@ -93,7 +92,7 @@ def _held(frame: DataFrame) -> DataFrame:
     from pyspark import StorageLevel  # noqa: PLC0415  (seconds to import)
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    nearest = f.greatest(f.lit(0), f.least(f.lit(LAST_YEAR_MS), f.col("timestamp_ms")))
+    nearest = f.greatest(f.lit(0), f.least(f.lit(int(1000 * LATEST_TIMESTAMP)), f.col("timestamp_ms")))
     return frame.withColumn("timestamp_ms", nearest).persist(StorageLevel.DISK_ONLY)
 
 
