@@ -92,6 +92,14 @@ def test_a_shift_has_limits() -> None:
     assert NO_STREAK.after(batches(0.01, *records), KNOWN, 0.02).explained(KNOWN) == (0.0, 1 / MOST_SHIFT)
 
 
+def test_batches_shorter_than_the_overhead_tell_nothing_of_the_records() -> None:
+    """A record cannot cost less than nothing, so it is the overhead that is smaller now."""
+    faster = [batch_of(n, seconds) for n, seconds in ((20, 0.6), (25, 0.5), (30, 0.4), (25, 0.5))]
+    streak = NO_STREAK.after(faster, KNOWN, 0.02)
+    assert streak.is_shift
+    assert streak.explained(KNOWN) == pytest.approx((-0.75, 1.0))
+
+
 def test_a_shift_is_named_for_ten_minutes() -> None:
     """Two within that time are one to a person; a scale-up an hour later has another cause."""
     first = NO_SHIFT.after(1000.0, 1.5)
@@ -140,6 +148,44 @@ def test_a_job_whose_records_get_twice_as_dear_grows_in_time(way: Way) -> None:
     assert re.match(r"the same micro-batches take (1\.9|2\.0) times as long as before, so 2 slots", grown.sentence)
     late = [decision.evidence.delay_seconds or 0.0 for decision in plant.decisions[60:]]
     assert max(late) < plant.spec.scaling.lag_objective_seconds
+
+
+def learned(*looks: tuple[str, int, float, float]) -> TideMemory:
+    """Return what is remembered after looks at a job; each shows four equal batches, or a long one alone, or none.
+
+    A look is (run, records, seconds of their work, seconds of overhead) of a batch.
+    """
+    state, spec, done = JobState.new(), job(policy="tide", policy_options={}, min_parallelism=4, max_parallelism=4), 0
+    for number, (run, records, work, overhead) in enumerate(looks, start=1):
+        count, lasted = (0 if not records else 4 if work < 10.0 else 1), work + overhead
+        ended = [batch(number - lasted / 10 * later, 4 * number - later, records, lasted) for later in range(count)]
+        shown = [each.model_copy(update={"add_batch_seconds": work}) for each in reversed(ended)]
+        done += count * records
+        shot = snapshot(number, arrived=done, committed=done, batches=shown, incarnation=run)
+        state, _decision = step(state, shot, spec, observed(shot))
+    assert isinstance(state.memory, TideMemory)
+    return state.memory
+
+
+def test_a_commit_that_gets_faster_makes_no_record_cheaper() -> None:
+    """The overhead falls from 2 s to 0.2 s, below what a batch is still believed to last without any record."""
+    before = learned(*[("app-1", records, 0.001 * records, 2.0) for records in [200, 400, 300] * 10])
+    after = learned(
+        *[("app-1", records, 0.001 * records, 2.0) for records in [200, 400, 300] * 10],
+        *[("app-1", records, 0.001 * records, 0.2) for records in [200, 400, 300] * 3],
+    )
+    assert before.sizes[-1].cost == pytest.approx(0.001, rel=0.05)
+    assert after.sizes[-1].cost == pytest.approx(0.001, rel=0.2)
+    assert after.sizes[-1].overhead == pytest.approx(0.2, abs=0.2)
+
+
+def test_the_start_of_a_run_is_no_overhead_of_its_batches() -> None:
+    """Its first batch loads code for 12 s; it counts, as it lasts more than a minute."""
+    usual = [("app-1", records, 0.001 * records, 1.0) for records in [500, 1500, 1000] * 10]
+    found = learned(*usual, ("app-2", 0, 0.0, 0.0), ("app-2", 90_000, 90.0, 12.0))
+    assert found.overhead == pytest.approx(1.0)
+    assert found.sizes[-1].cost == pytest.approx(0.001, rel=0.2)
+    assert found.batches > 0
 
 
 def cost_after(runs: dict[str, tuple[int, float]]) -> float:

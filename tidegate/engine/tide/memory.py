@@ -151,16 +151,20 @@ class TideMemory(NamedTuple):
                 streak = NO_STREAK if self.is_young(at) else streak.after(fresh, seen, variation.coefficient)
                 if streak.is_shift:
                     shift = shift.after(at, streak.factor(seen))
-                    sizes = shifted(sizes, *streak.explained(seen), overhead or 0.0, variation.noise)
+                    longer, factor = streak.explained(seen)
+                    if overhead is not None:  # it is smoothed, so it lags behind
+                        overhead = min(overhead, max(0.0, seen.overhead + longer))
+                    sizes = shifted(sizes, longer, factor, overhead or 0.0, variation.noise)
                     streak, seen = NO_STREAK, sizes[-1]
                 variation = variation.after(fresh, seen)
                 sums = without_slow(sums, fresh, seen)
             else:
                 streak = NO_STREAK
             if batches >= 0 or (sizes and sums.seconds >= WARM_BATCH_SECONDS * sums.batches):
+                if batches >= 0:  # in a run's first batch, most of it is the start of the run
+                    overhead = learn_overhead(overhead, fresh)
                 counted = max(int(sums.batches), int(sums.seconds / LONG_BATCH_SECONDS))
                 batches = min(max(batches, 0) + counted, MAX_BATCHES)
-                overhead = learn_overhead(overhead, fresh)
                 sizes = learn(sizes, case.current, sums, overhead or 0.0, variation.noise)
             else:
                 batches = 0

@@ -13,9 +13,10 @@ squared errors:
     d = a + r · c · n          a record costs r times as much as before:     r = Σ (d - a) · n / (c · Σ n²)
     d = a + s + c · n          every batch lasts s seconds longer:           s = Σ (d - a - c · n) / batches
 
-Either way, what all sizes have shown is corrected: the job scales as it did. For the capacity the two differ widely. If
-a batch of few records lasts three times as long, its overhead may have grown by some seconds, which hardly matters for
-a large batch, or the job can now process only a third of what it could.
+If r would be 0 or less, it is the second, since no record costs less than nothing. Either way, what all sizes have
+shown is corrected: the job scales as it did. For the capacity the two differ widely. If a batch of few records lasts
+three times as long, its overhead may have grown by some seconds, which hardly matters for a large batch, or the job can
+now process only a third of what it could.
 
 Source: a run of points on one side, as in the zone rules of control charts (Western Electric, "Statistical Quality
 Control Handbook", 1956; Nelson, "The Shewhart control chart: tests for special causes", 1984).
@@ -115,7 +116,7 @@ class Streak(NamedTuple):
         work_squares = self.squares - 2.0 * a * seconds + a * a * batches
         dearer = work_squares - work_products * work_products / squares
         longer = work_squares - 2.0 * c * work_products + c * c * squares - more * more / batches
-        if longer <= dearer:
+        if longer <= dearer or work_products <= 0.0:
             return more / batches, 1.0
         return 0.0, min(MOST_SHIFT, max(1.0 / MOST_SHIFT, work_products / (c * squares)))
 
