@@ -1,7 +1,8 @@
 """The operator assembled: a loop that lists the StreamingJobs, decides what is to be done for each, and does it.
 
 Every round looks at everything again, so a lost event, a restart or a second run of a step does no harm. What is wrong
-with one object delays no other.
+with one object ends no round. If the API server or the broker is slow, a round ends early, and the next one goes on
+after it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger("operator")
 
+ROUND_SECONDS = 10.0
+"""How long a round may take: what it does for an object is decided on what the objects were at its start."""
 SEEN_WITHIN_SECONDS = 10.0
 """How long a version that was just published counts although the jobs topic has not shown it yet."""
 
@@ -52,6 +55,8 @@ class Operator:
     health: Health
     stopping: threading.Event = field(default_factory=threading.Event)
     _published: dict[str, tuple[JobSpec, float]] = field(default_factory=dict)
+    _left_off_at: str = ""
+    """The object after which the last round ended early."""
     _silent: bool = False
     _failed: set[str] = field(default_factory=set)
     """Objects with an error that nobody expects, which the log has."""
@@ -81,12 +86,16 @@ class Operator:
             self._note_silence(error)
             return
         self._note_silence(None)
-        for item in items:
-            name = item["metadata"]["name"]
+        named = {item["metadata"]["name"]: item for item in items}
+        began, left_off_at, self._left_off_at = self.clock.monotonic(), self._left_off_at, ""
+        for name in sorted(named, key=lambda name: (name <= left_off_at, name)):
             with about(job_id=name):
-                self._look_after(name, item)
+                self._look_after(name, named[name])
             self.health.beat()
             if self.stopping.is_set():
+                return
+            if self.clock.monotonic() - began >= ROUND_SECONDS:
+                self._left_off_at = name
                 return
 
     def _look_after(self, name: str, item: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.operator.app import Operator, TopicRequests, TopicsLost
+from services.operator.app import ROUND_SECONDS, Operator, TopicRequests, TopicsLost
 from services.operator.cluster import KubernetesStreamingJobs
 from services.operator.status import camel, changes
 from tests.support.events import command, job, result
@@ -23,7 +23,7 @@ from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState
 from tidegate.launcher.kubernetes.access import ApiAccess
-from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused
+from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused, ApiUnreachable
 from tidegate.operate import with_mode
 from tidegate.runtime.health import Health
 from tidegate.runtime.producer import TooLarge
@@ -791,7 +791,7 @@ def test_a_signal_ends_a_round_after_the_object_at_hand() -> None:
 
     world.jobs.publish = publish  # type: ignore[method-assign]
     world.cluster.apply("rates", FIELDS)
-    world.cluster.apply("other", FIELDS)
+    world.cluster.apply("sales", FIELDS)
     world.turn()
     assert [spec.job_id for spec in world.jobs.published] == ["rates"]
     assert world.condition("Accepted")[0] == "True"
@@ -810,6 +810,31 @@ def test_an_api_server_that_is_away_is_waited_for(world: World, caplog: pytest.L
     assert [line for line in said if "cannot list" in line] == ["cannot list the StreamingJobs: no answer"]
     assert "the API server answers again" in said
     assert world.jobs.published[-1].job_id == "other"
+
+
+def test_a_round_ends_in_time_and_the_next_one_goes_on_after_it() -> None:
+    """Each object may take the whole timeout: none waits for more than its turn, and later none lacks anything."""
+    world, asked = World(), list[str]()
+    names = [f"job-{number:02}" for number in range(20)]
+    for name in names:
+        world.cluster.apply(name, FIELDS)
+    change = world.cluster.change
+
+    def hang(name: str, *_: object) -> dict[str, Any]:
+        asked.append(name)
+        world.time.at += timedelta(seconds=5)
+        raise ApiUnreachable("no answer")
+
+    world.cluster.change = hang  # type: ignore[method-assign, assignment]
+    for _ in range(30):
+        began = world.time.monotonic()
+        world.operator.turn()
+        assert world.time.monotonic() - began <= ROUND_SECONDS + 5
+    assert asked == 3 * names
+    world.cluster.change = change  # type: ignore[method-assign]
+    world.turn()
+    assert [spec.job_id for spec in world.jobs.published] == names
+    assert all(world.cluster.objects[name]["status"]["conditions"] for name in names)
 
 
 def test_a_cluster_that_does_not_know_the_kind_says_what_to_apply() -> None:
