@@ -53,13 +53,14 @@ def recorded(
     Raises `BadRecording` for what is no usable recording or archive.
     """
     topic = BY_MODEL[model].suffix
-    names = None if jobs is None else [f'"{job}"'.encode() for job in jobs]
     try:
-        records = (
-            archived(directory, topic, names, in_order=in_order) if is_archive(directory) else read(directory, topic)
-        )
+        if is_archive(directory):
+            names = None if jobs is None else [f'"{job}"'.encode() for job in jobs]
+            records = archived(directory, topic, names, in_order=in_order)
+        else:
+            records = read(directory, topic, jobs)
         for record in records:
-            if record.value is None or (names is not None and not any(name in record.value for name in names)):
+            if record.value is None:
                 continue
             try:
                 event = decode(model, record.value)
