@@ -38,8 +38,8 @@ class Client:
         self.hangs: set[bytes] = set()
         """Keys of the records that a broker neither takes nor refuses."""
         self.made.append(self)
-        self._hung: dict[bytes, Callable[[None, None], None]] = {}
-        self._sent: list[Callable[[None, None], None]] = []
+        self._hung: dict[bytes, Callable[[KafkaError | None, None], None]] = {}
+        self._sent: list[Callable[[KafkaError | None, None], None]] = []
 
     def produce(self, _topic: str, _value: bytes, key: bytes, **record: Any) -> None:
         self._call("produce")
@@ -88,6 +88,26 @@ def test_a_producer_that_has_failed_for_good_is_replaced(
         send()
     send()
     assert Client.made[1].calls == ["produce", "poll", "flush"]
+
+
+def test_a_flush_that_fails_leaves_nothing_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records of the next one arrive: the collector would count them as lost, the operator publish them again."""
+    monkeypatch.setattr(Client, "made", [], raising=False)
+    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
+    publisher = Publisher(ServiceSettings())
+    (first,) = Client.made
+    first.hangs.add(b"lost")
+
+    def fails(_seconds: float) -> int:
+        first._hung.pop(b"lost")(FATAL.args[0], None)
+        raise FATAL
+
+    monkeypatch.setattr(first, "flush", fails)
+    publisher.send(job("lost"))
+    with pytest.raises(NotDelivered):
+        publisher.flush()
+    publisher.send(job("next"))
+    publisher.flush()
 
 
 def test_nobody_waits_for_the_record_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

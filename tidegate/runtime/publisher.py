@@ -56,8 +56,10 @@ class Publisher:
 
     def flush(self) -> None:
         """Wait until the broker has acknowledged every record; otherwise raise `NotDelivered` with the failed ones."""
-        left = self._producer.flush(self._timeout + 1)
-        failed, self._failed = self._failed, []
+        try:
+            left = self._producer.flush(self._timeout + 1)
+        finally:
+            failed, self._failed = self._failed, []
         if left or failed:
             raise NotDelivered("; ".join(failed) or f"{left} events not acknowledged after {self._timeout:g} s")
 
