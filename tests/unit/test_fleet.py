@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from typer.testing import CliRunner
 
 from tests.support.events import START, job, result, snapshot, with_application
@@ -592,6 +593,36 @@ def test_a_broker_that_is_away_while_old_decisions_are_read_does_not_end_the_fee
         assert decided
         assert wait_until(lambda: one.state != "loading", 10, 0.01)
         assert not wait_until(lambda: one.state != "live", 0.5, 0.01), one.state
+
+
+@pytest.mark.expects_errors("an error that nobody expects")
+@pytest.mark.parametrize(
+    ("error", "state", "logged"),
+    [
+        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right to read")), "no right to read", 0),
+        (KeyError("epoch"), "KeyError: 'epoch'", 1),
+    ],
+)
+def test_a_feed_that_has_ended_says_why(
+    decided: list[JobSpec],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    state: str,
+    logged: int,
+) -> None:
+    """In words, not as a dump of fields; the place of an error that nobody expects is in the log."""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Decided, "poll", fails)
+    with closing(Feed(ClientSettings(), timedelta(minutes=15))) as one:
+        one.start()
+        assert decided
+        assert wait_until(lambda: one.state not in {"loading", "live"}, 10, 0.01)
+        assert one.state == state
+    assert [record.exc_info is not None for record in caplog.records] == [True] * logged
 
 
 def test_earlier_decisions_are_not_taken_twice() -> None:

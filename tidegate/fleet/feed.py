@@ -6,6 +6,7 @@ of all jobs, and the hours before them of a job only when somebody asks for them
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,11 @@ from tidegate.fleet.explain import phases_of
 from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, is_plausible
 from tidegate.runtime.consumer import TopicReader, headers_of, written_at
 from tidegate.runtime.jobs import JobsView
+from tidegate.runtime.producer import said
+from tidegate.runtime.service import EXPLAINED
 from tidegate.runtime.settings import ServiceSettings
+
+log = logging.getLogger(__name__)
 
 RECENT = timedelta(minutes=10)
 """How far back a feed reads decisions at its start that reads the rest on demand, or three of the longest interval."""
@@ -57,7 +62,7 @@ class Feed:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._caught_up = threading.Event()
-        self._failure: Exception | None = None
+        self._ended_by: str | None = None
         self._thread = threading.Thread(target=self._run, name="fleet-feed", daemon=True)
 
     def start(self) -> None:
@@ -78,8 +83,8 @@ class Feed:
     @property
     def state(self) -> str:
         """`live`, `loading` while the history is being read, or what ended the reading."""
-        if self._failure is not None:
-            return str(self._failure) or type(self._failure).__name__
+        if self._ended_by is not None:
+            return self._ended_by
         return "live" if self._caught_up.is_set() else "loading"
 
     @property
@@ -124,8 +129,11 @@ class Feed:
     def _run(self) -> None:
         try:
             self._follow()
-        except Exception as error:  # noqa: BLE001  (whatever it is, readers must learn that the fleet stands still)
-            self._failure = error
+        except EXPLAINED as error:
+            self._ended_by = said(error) or type(error).__name__
+        except Exception as error:  # whatever it is, readers must learn that the fleet stands still
+            log.exception("reading the topics ended by an error that Tidegate does not expect")
+            self._ended_by = f"{type(error).__name__}: {error}"
 
     def _follow(self) -> None:
         prefix, now = self._settings.topic_prefix, datetime.now(UTC)
