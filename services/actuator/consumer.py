@@ -216,6 +216,9 @@ class Actuator:
         if len(partition.open) >= MOST_OPEN:
             partition.paused = True
             self.consumer.pause([TopicPartition(self._topic, message.partition())])
+            first = min((lane[0] for lane in partition.lanes.values()), key=lambda order: order.message.offset())
+            text = "commands[%d]@%d: no further command is read until the one of job %s, at offset %d, has ended"
+            log.warning(text, message.partition(), message.offset(), first.command.job_id, first.message.offset())
         try:
             command = decode(ScalingCommand, message.value(), headers_of(message), message.key())
         except Unreadable as unreadable:

@@ -166,8 +166,8 @@ def test_a_cluster_that_does_not_answer_leaves_threads_to_the_others() -> None:
         assert newly("well", 2) == 2  # one after the other, as the first one ends at once
 
 
-def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
-    """Its first command holds the offsets back; a dead letter in between counts as ended."""
+def test_a_partition_is_paused_while_too_much_of_it_is_open(caplog: pytest.LogCaptureFixture) -> None:
+    """Its first command holds the offsets back, and the log says which; a dead letter in between counts as ended."""
     runner = HeldRunner()
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
@@ -179,6 +179,8 @@ def test_a_partition_is_paused_while_too_much_of_it_is_open() -> None:
             run.consumer.deliver(0, number, b"garbage" if letter else order)
         run.settle()
         assert run.consumer.paused == {0}
+        (line,) = (record.message for record in caplog.records if "no further command" in record.message)
+        assert line.endswith("is read until the one of job job-0, at offset 0, has ended")
         assert run.consumer.stored == {}
         assert len(run.letters) == (MOST_OPEN - 1) // 50
         runner.end("c0")
