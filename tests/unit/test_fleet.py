@@ -281,7 +281,25 @@ def test_what_an_operator_did_is_noted_once() -> None:
     found = fleet.get("rates")
     assert found is not None
     noted = [(entry.kind, entry.word, entry.text) for entry in found.changes]
-    assert noted == [(EntryKind.OPERATOR, "ada", "paused the job: repairs")]
+    assert noted == [(EntryKind.OPERATOR, "ada", "version 2, paused: repairs")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"interval_seconds": 20}, "version 2, active: tidegate apply rates.yaml"),
+        ({"running": False}, "version 2, stopped: tidegate apply rates.yaml"),
+    ],
+)
+def test_what_is_applied_is_not_called_a_resume(fields: dict[str, object], text: str) -> None:
+    """A version tells the mode in which it leaves the job, and not which one it was in before."""
+    fleet, rates = Fleet(), job()
+    fleet.take_spec(rates)
+    change = SpecChange(by="ada", reason="tidegate apply rates.yaml", at=NOW)
+    fleet.take_spec(rates.model_copy(update={**fields, "version": 2, "change": change}))
+    found = fleet.get("rates")
+    assert found is not None
+    assert [entry.text for entry in found.changes] == [text]
 
 
 def test_a_log_is_bounded() -> None:

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from tidegate.events.decision import Decision, Status
-from tidegate.events.job import JobSpec, Mode, SpecChange
+from tidegate.events.job import JobSpec, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
 from tidegate.events.wire import Wire
@@ -99,7 +99,7 @@ class FleetJob:
     @property
     def mode(self) -> str:
         """The mode in the spec; `stopped` if the job is not meant to run."""
-        return self.spec.scaling.mode.value if self.spec.running else "stopped"
+        return _mode_of(self.spec)
 
     def trouble(self, now: datetime) -> Trouble | None:
         """Return why the job's status alone does not tell the truth."""
@@ -200,12 +200,8 @@ class FleetJob:
             return
         if spec.manual is not None and spec.manual.requested_at == change.at:
             asked = f"asked for {spec.manual.parallelism} slots"
-        elif spec.scaling.mode is Mode.PAUSED:
-            asked = "paused the job"
-        elif spec.scaling.mode is Mode.ADVISE:
-            asked = "set the job to advise"
         else:
-            asked = "resumed the job"
+            asked = f"version {spec.version}, {_mode_of(spec)}"
         self._note(LogEntry(change.at, EntryKind.OPERATOR, change.by, f"{asked}: {change.reason}"))
 
     def _note(self, entry: LogEntry) -> None:
@@ -318,6 +314,10 @@ def point_of(decision: Decision) -> TimelinePoint:
         lag_records=_known(seen.lag_records),
         slots=decision.current_parallelism if decision.size_is_known else math.nan,
     )
+
+
+def _mode_of(spec: JobSpec) -> str:
+    return spec.scaling.mode.value if spec.running else "stopped"
 
 
 def _known(value: float | None) -> float:
