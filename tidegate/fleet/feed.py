@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from confluent_kafka import Message
 
@@ -155,7 +156,7 @@ class Feed:
             decided = stack.enter_context(closing(reader(DECISIONS, back)))
             done = stack.enter_context(closing(reader(RESULTS, self._history)))
             measured = stack.enter_context(closing(reader(SNAPSHOTS, FRESH + longest / SILENT_INTERVALS)))
-            silent: Iterator[None] | None = None
+            silent: Iterator[Literal[False]] | None = None
             while not self._stop.is_set():
                 message = decided.poll(0.1)
                 self._take_specs(specs)
@@ -167,11 +168,11 @@ class Feed:
                 if decided.at_end and done.at_end:
                     # Of a job with a long interval, the newest decision may hold and be older than the history.
                     silent = silent or self._silent(now - max(self._history, longest), now - back)
-                    if next(silent, self) is self or self._on_demand:
+                    if next(silent, True) or self._on_demand:
                         self._caught_up.set()
 
-    def _silent(self, since: datetime, until: datetime) -> Iterator[None]:
-        """Take in older decisions on the jobs that have none so far; give way from time to time."""
+    def _silent(self, since: datetime, until: datetime) -> Iterator[Literal[False]]:
+        """Take in older decisions on the jobs that have none so far; from time to time, say that this is not over."""
         with self._lock:
             jobs = {job.spec.job_id for job in self._fleet if job.decision is None}
         if not jobs or since >= until:
@@ -183,7 +184,7 @@ class Feed:
                 if job_named_by(headers_of(message)) in jobs:
                     self._take({topic: Decision}, message)
                 if count % GIVES_WAY == 0:
-                    yield
+                    yield False
 
     def _take_specs(self, specs: JobsView) -> None:
         with self._lock:  # a spec that can be read again must not be missing for a moment
