@@ -190,7 +190,7 @@ class CommandRunner:
                 log.warning("job %s: %s failed %s: %s", task.spec.job_id, action.value, because, error, exc_info=told)
                 maybe_submitted = True  # nobody knows how far the action came
                 now = self.clock.monotonic()
-                if give_up_at is None or now - began > max(longest, LONG_SECONDS):
+                if give_up_at is None or (expected and now - began > max(longest, LONG_SECONDS)):
                     give_up_at = now + longest
                 if now > give_up_at:
                     return _broken(task.spec, error)

@@ -195,23 +195,30 @@ def test_files_that_fail_for_a_moment_late_in_an_action_do_not_fail_the_command(
     assert not failures
 
 
-def test_files_that_fail_slowly_fail_the_command_all_the_same(
-    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seconds", "error", "code"),
+    [
+        (30, OSError(errno.EIO, "the disk does not answer"), "BROKEN_FILES"),
+        (90, KeyError("queries"), "UNEXPECTED"),
+    ],
+)
+def test_what_fails_slowly_fails_the_command_all_the_same(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, seconds: int, error: Exception, code: str
 ) -> None:
-    """A try that waits half a minute for a dead disk does not show that the files could be used meanwhile."""
+    """Half a minute for a dead disk does not show that the files could be used meanwhile, nor any time a mistake."""
     world.start()
     tries: list[float] = []
 
     def hangs(location: str, files: Files) -> list[QueryCheckpoint]:
         tries.append(world.seconds)
-        world.seconds += 30
+        world.seconds += seconds
         if len(tries) > 10:
             raise Died  # it would be tried for ever
-        raise OSError(errno.EIO, "the disk does not answer")
+        raise error
 
     monkeypatch.setattr(start_watch, "read_checkpoints", hangs)
     assert world.carry(command()) is Phase.FAILED
-    assert world.topic[-1].code == "BROKEN_FILES"
+    assert world.topic[-1].code == code
     assert len(tries) > 1
 
 
