@@ -58,8 +58,8 @@ class Operator:
     _left_off_at: str = ""
     """The object after which the last round ended early."""
     _silent: bool = False
-    _failed: set[str] = field(default_factory=set)
-    """Objects with an error that nobody expects, which the log has."""
+    _failed: dict[str, str] = field(default_factory=dict)
+    """By object, the error that it meets in each round, which the log has."""
 
     def run(self) -> int:
         """Go round until `stop`; return the exit code. Raises `TopicsLost`."""
@@ -104,14 +104,16 @@ class Operator:
             self._do(sj, self._plan(sj))
         except ObjectMoved:
             log.debug("%s has changed meanwhile", name)
-        except (ApiError, NotDelivered) as error:
-            log.warning("%s: %s; trying again", name, error)
-        except Exception:
-            if name not in self._failed:
+        except Exception as error:  # it must not keep the others from their turn
+            if self._failed.get(name) == str(error):
+                return
+            self._failed[name] = str(error)
+            if isinstance(error, ApiError | NotDelivered):
+                log.warning("%s: %s; trying again", name, error)
+            else:
                 log.exception("%s: an error that Tidegate does not expect; trying again", name)
-            self._failed.add(name)
         else:
-            self._failed.discard(name)
+            self._failed.pop(name, None)
 
     def _plan(self, sj: StreamingJob, too_large: str | None = None) -> ObjectPlan:
         with self.jobs.reading() as fleet:

@@ -837,6 +837,23 @@ def test_a_round_ends_in_time_and_the_next_one_goes_on_after_it() -> None:
     assert all(world.cluster.objects[name]["status"]["conditions"] for name in names)
 
 
+def test_what_is_refused_in_every_round_is_said_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The account may lack a right: a line for each object every two seconds would hide all others."""
+
+    def refuse(*_: object) -> None:
+        raise ApiRefused(403, "may not")
+
+    write = world.cluster.change_status
+    for _ in range(2):
+        world.decides(3, 3)
+        world.cluster.change_status = refuse  # type: ignore[method-assign, assignment]
+        for _ in range(3):
+            world.turn()
+        world.cluster.change_status = write  # type: ignore[method-assign]
+        world.turn()
+    assert [record.message for record in caplog.records] == ["rates: may not; trying again"] * 2
+
+
 def test_a_cluster_that_does_not_know_the_kind_says_what_to_apply() -> None:
     """Somebody has deleted the CustomResourceDefinition, or has never applied it: a bare 404 names neither."""
 
