@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import threading
 import time
 import tracemalloc
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -641,6 +643,35 @@ def test_a_feed_that_has_ended_says_why(
         assert wait_until(lambda: one.state not in {"loading", "live"}, 10, 0.01)
         assert one.state == state
     assert [record.exc_info is not None for record in caplog.records] == [True] * logged
+
+
+def test_a_job_whose_hours_are_known_does_not_wait_for_those_of_another(
+    decided: list[JobSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a broker does not answer, each page that asks it takes half a minute; the others are there at once."""
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs(_reader: Decided, _silence_seconds: float = 60.0) -> Iterator[FakeMessage]:
+        asked.set()
+        assert answers.wait(10)
+        return iter(())
+
+    with closing(Feed(ClientSettings(), timedelta(hours=2), on_demand=True)) as one, ThreadPoolExecutor() as pool:
+        one.start()
+        assert wait_until(lambda: one.state == "live", 10, 0.01)
+        one.recall("a")
+        monkeypatch.setattr(Decided, "read_to_end", hangs)
+        monkeypatch.setattr(feed, "FIND_SECONDS", 0.1)
+        slow = pool.submit(one.recall, "b")
+        try:
+            assert asked.wait(10)
+            pool.submit(one.recall, "a").result(5)
+            with pytest.raises(TimeoutError, match="decisions on silent wait for those on another job"):
+                pool.submit(one.recall, "silent").result(5)
+        finally:
+            answers.set()
+        slow.result(5)
+    assert decided
 
 
 def test_earlier_decisions_are_not_taken_twice() -> None:

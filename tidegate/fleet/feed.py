@@ -23,7 +23,7 @@ from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import phases_of
-from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, is_plausible
+from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, FleetJob, is_plausible
 from tidegate.runtime.consumer import TopicReader, headers_of, written_at
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.producer import said
@@ -97,19 +97,27 @@ class Feed:
         """Read the decisions on a job in the time of `history` before those that the fleet knows, unless it has them.
 
         That takes a second for each 100,000 decisions on the job's partition; raises `TimeoutError` after
-        `FIND_SECONDS`.
+        `FIND_SECONDS`, and if those of another job take so long.
         """
-        if not self._on_demand:
+        if not self._on_demand or self._unread(job_id) is None:
             return
-        with self._recalling:
-            with self._lock:
-                job, place = self._fleet.get(job_id), self._places.get(job_id)
-            since = datetime.now(UTC) - self._history
-            if job is None or job.recalled or place is None:
-                return
-            earlier = self._decisions(job_id, *place, since, self._since)
-            with self._lock:
-                job.recall(earlier)
+        if not self._recalling.acquire(timeout=FIND_SECONDS):
+            raise TimeoutError(f"the decisions on {job_id} wait for those on another job to be read")
+        try:
+            unread = self._unread(job_id)  # again: somebody else may have asked for them meanwhile
+            if unread is not None:
+                job, place = unread
+                earlier = self._decisions(job_id, *place, datetime.now(UTC) - self._history, self._since)
+                with self._lock:
+                    job.recall(earlier)
+        finally:
+            self._recalling.release()
+
+    def _unread(self, job_id: str) -> tuple[FleetJob, tuple[int, bytes]] | None:
+        """Return a job whose earlier decisions were not read, and the place of its newest; None if there is none."""
+        with self._lock:
+            job, place = self._fleet.get(job_id), self._places.get(job_id)
+        return None if job is None or job.recalled or place is None else (job, place)
 
     def _decisions(self, job_id: str, number: int, key: bytes, since: datetime, until: datetime) -> list[Decision]:
         found, deadline = list[Decision](), time.monotonic() + FIND_SECONDS
