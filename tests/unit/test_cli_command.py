@@ -651,6 +651,16 @@ def test_a_picture_that_cannot_be_written_names_its_option(tmp_path: Path) -> No
         assert (ran.exit_code, ran.stderr) == (2, f"error: --out: cannot write {tmp_path}: Is a directory\n")
 
 
+@pytest.mark.parametrize(
+    "words", [["calibrate", "gone"], ["simulate", "--spec", "gone", "--load", "step"], ["what-if", "--from", "gone"]]
+)
+def test_a_picture_in_another_format_is_refused(words: list[str]) -> None:
+    """Before minutes of work: a PNG named run.jpg opens in few programs. The error says what the name may end in."""
+    ran = CliRunner().invoke(app, [*words, "--out", "new/run.jpg"])
+    told = "error: --out: a picture is a .png, found new/run.jpg\n  hint: name it run.png\n"
+    assert (ran.exit_code, ran.stderr) == (2, told)
+
+
 def test_what_cannot_be_written_does_not_cost_the_results(tmp_path: Path) -> None:
     """A backtest and a trial may take minutes: their tables come before an error about a file."""
     load = tmp_path / "load.csv"

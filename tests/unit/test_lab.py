@@ -248,6 +248,7 @@ def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
         (["--set", "train", "--trace", "load.csv"], "--trace has no meaning with --set"),
         (["--interval", "30"], "--interval needs --set"),
         (["--ablate"], "--ablate needs --set"),
+        (["--out", "lab.jpg"], "--out: a picture is a .png, found lab.jpg"),
         (["--scenarios", "--trace", "load.csv"], "--trace has no meaning with --scenarios"),
         (["--scenarios", "--json", "scores.json"], "--json has no meaning with --scenarios"),
         (["--set", "choose", "--kind", "tinny"], "unknown kind 'tinny', known are few, linear"),

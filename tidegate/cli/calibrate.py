@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.outputs import Output, even_if_unread, write_files
+from tidegate.cli.outputs import Output, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
@@ -48,7 +48,7 @@ class Calibrated:
 def calibrate_command(
     recording: Annotated[Path, typer.Argument(metavar="DIR", help="A recording or an archive.")],
     job: Annotated[str | None, typer.Option("--job", help="The job; required if the recording holds several.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the picture (PNG).")] = Path(
+    out: Annotated[Path, typer.Option("--out", callback=png, help="Where to write the picture (PNG).")] = Path(
         ".tidegate/calibrate.png"
     ),
 ) -> None:

@@ -20,6 +20,13 @@ def even_if_unread() -> Iterator[None]:
         print_nowhere()
 
 
+def png(path: Path | None) -> Path | None:
+    """Return where a picture goes, as the callback of its option; `Problem` if the name is that of another format."""
+    if path is not None and path.suffix.lower() not in {"", ".png"}:
+        raise Problem(f"--out: a picture is a .png, found {path}", f"name it {path.with_suffix('.png').name}")
+    return path
+
+
 class Output(NamedTuple):
     """A file that an option asks for."""
 

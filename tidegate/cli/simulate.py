@@ -13,7 +13,7 @@ import typer
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import FITTED, Overhead, Partitions, RecordCost, Trigger, described, refuse_given
 from tidegate.cli.offline import read_events
-from tidegate.cli.outputs import Output, even_if_unread, write_files
+from tidegate.cli.outputs import Output, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.cron import FIRST_YEAR, LAST_YEAR
@@ -54,7 +54,7 @@ def simulate_command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the picture (PNG) here.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", callback=png, help="Write the picture (PNG) here.")] = None,
     snapshots: Annotated[
         Path | None, typer.Option("--snapshots", help="Recorded snapshots (NDJSON) to fit the simulated job to.")
     ] = None,

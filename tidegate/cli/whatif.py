@@ -10,7 +10,7 @@ import typer
 
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since, spec_of
-from tidegate.cli.outputs import Output, even_if_unread, write_files
+from tidegate.cli.outputs import Output, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
@@ -58,7 +58,9 @@ def what_if(
         int, typer.Option("--seeds", min=1, max=100, help="How many times the twin runs, with other noise.")
     ] = SEEDS,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Most rows of the table of differences.")] = 30,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the picture (PNG) here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", callback=png, help="Write the picture (PNG) here.")
+    ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with everything here.")
     ] = None,

@@ -107,6 +107,8 @@ def lab(
     for option, path in (("--json", scores), ("--out", out)):
         if path is not None and path.is_dir():
             raise refused("tidegate.lab", f"{option}: {path} is a folder")
+    if out.suffix.lower() != ".png":
+        raise refused("tidegate.lab", f"--out: a picture is a .png, found {out}")
     usual = 1.0 if quick else SECONDS / 3600
     try:
         if pair_set is not None:
