@@ -48,7 +48,7 @@ from tidegate.events.wire import Wire
 from tidegate.operate import differences
 from tidegate.replay.source import NoSpark, start_session
 from tidegate.stack import StackError
-from tidegate.terminal import PIPE_WIDTH
+from tidegate.terminal import PIPE_WIDTH, clock
 
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
@@ -282,6 +282,24 @@ def test_tail_has_a_cell_for_each_column(event: Wire) -> None:
                 named = dict(zip((name for name, _ in topic.columns), cells, strict=True))
                 seen = {"in_place": ("9.2 s", "0.0 s"), "handover": ("38.5 s", "1.2 s")}[event.way]
                 assert (named["way"], named["delay"], named["outage"]) == (event.way.value, *seen)
+
+
+def test_tail_shows_who_changed_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`jobs` is a topic like the others; a spec of an older version of Tidegate does not say who asked for it."""
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    change = SpecChange(by="ada", reason="sale on Sunday", at=at)
+    paused = job(version=2, mode=Mode.PAUSED).model_copy(update={"change": change})
+    found = [job(), paused, job(version=3, running=False)]
+    events = [Received(spec, 0, place, at, b"rates") for place, spec in enumerate(found)]
+    monkeypatch.setattr("tidegate.cli.tail.received", lambda *_args, **_more: iter(events))
+    ran = CliRunner().invoke(app, ["tail", "jobs", "-b", "127.0.0.1:9"])
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert [line.split() for line in ran.stdout.splitlines()] == [
+        ["time", "job", "version", "mode", "policy", "slots", "by", "why"],
+        ["rates", "1", "active", "flip271", "1", "to", "16"],
+        [*clock(at).split(), "rates", "2", "paused", "flip271", "1", "to", "16", "ada", "sale", "on", "Sunday"],
+        ["rates", "3", "stopped", "flip271", "1", "to", "16"],
+    ]
 
 
 @pytest.mark.parametrize(

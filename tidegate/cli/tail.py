@@ -18,6 +18,7 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import value_of
+from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
@@ -29,6 +30,7 @@ from tidegate.twin.recorded import lag_of
 class TailedTopic(StrEnum):
     """The topics that can be shown."""
 
+    JOBS = "jobs"
     SNAPSHOTS = "snapshots"
     DECISIONS = "decisions"
     COMMANDS = "commands"
@@ -42,6 +44,13 @@ class TopicFormat(NamedTuple):
     model: type[Wire]
     columns: tuple[tuple[str, int], ...]
     row: Callable[[Any], tuple[object, ...]]
+
+
+def _spec(s: JobSpec) -> tuple[object, ...]:
+    when, by, why = (clock(s.change.at), s.change.by, s.change.reason) if s.change is not None else ("", "", "")
+    mode = s.scaling.mode.value if s.running else "stopped"
+    sizes = f"{s.scaling.min_parallelism} to {s.scaling.max_parallelism}"
+    return when, s.job_id, s.version, mode, s.scaling.policy, sizes, by, why
 
 
 def _snapshot(s: MetricSnapshot) -> tuple[object, ...]:
@@ -80,6 +89,14 @@ def _letter(d: DeadLetter) -> tuple[object, ...]:
 
 _COMMON = (("time", 8), ("job", 12), ("sequence", 10))
 FORMATS: dict[TailedTopic, TopicFormat] = {
+    TailedTopic.JOBS: TopicFormat(
+        JobSpec,
+        (
+            *(("time", 8), ("job", 12), ("version", 7), ("mode", 7), ("policy", 9), ("slots", 8), ("by", 8)),
+            ("why", 0),
+        ),
+        _spec,
+    ),
     TailedTopic.SNAPSHOTS: TopicFormat(
         MetricSnapshot,
         (*_COMMON, ("state", 8), ("slots", 5), ("lag", 9), ("batches", 7), ("records", 8), ("", 0)),
@@ -121,7 +138,8 @@ def tail(
 ) -> None:
     """Show the events of a topic.
 
-    Shows the newest 20 events, with --since all events from then on, with -f new events as they come.
+    Shows the newest 20 events, with --since all events from then on, with -f new events as they come. Of `jobs`, Kafka
+    keeps at least the newest version of each spec; that a job was removed is not shown.
 
     Example:  tidegate tail decisions --job rates --since 10m
               tidegate tail results -f --json | jq .phase
@@ -141,7 +159,7 @@ def tail(
         for one in newest:
             typer.echo(value_of(one.event))
     elif newest:
-        right = {"sequence", "lag", "batches", "records", "epoch", "delay", "outage", "downtime"}
+        right = {"sequence", "version", "lag", "batches", "records", "epoch", "delay", "outage", "downtime"}
         rows = [shown.row(one.event) for one in newest]
         stdout().print(table("", [name for name, _ in shown.columns], rows, right=right))
     else:
