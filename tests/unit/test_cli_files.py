@@ -38,6 +38,17 @@ def test_doctor_names_what_snapshots_warn_of() -> None:
     assert found.remedy
 
 
+def test_doctor_says_once_what_many_snapshots_warn_of() -> None:
+    """A collector that does not know the cluster of 200 jobs is one line; what only one of them has is another."""
+    known = tuple(SnapshotWarning(code=code) for code in (WarningCode.KAFKA_UNKNOWN, WarningCode.SOURCE_WAITS))
+    newest = {f"job-{number}": snapshot(1, job_id=f"job-{number}", warnings=known[:1]) for number in range(1, 6)}
+    newest["rates"] = snapshot(1, job_id="rates", warnings=known)
+    found = list(warnings_about(newest))
+    assert [each.what for each in found] == ["measurement of job-1, job-2, job-3 and 3 more", "measurement of rates"]
+    assert "does not know the Kafka cluster" in found[0].found
+    assert "its source waits" in found[1].found
+
+
 def test_what_ends_the_checks_does_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is gone in the middle: what was found so far is shown, then the error."""
 

@@ -6,7 +6,7 @@ import platform
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -64,7 +64,7 @@ RECENT = timedelta(minutes=1)
 _ASKED_AT_ONCE = 16
 """How many clusters are asked at once."""
 _NAMED = 3
-"""How many jobs of one master or file system are named."""
+"""How many jobs of one master, file system or warning are named."""
 NOT_LOOKED_FOR = ": not looked for"
 
 
@@ -323,18 +323,25 @@ def _clusters(kind: str, specs: Iterable[JobSpec], look: Callable[[str, str], Fi
             jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
 
     def named(url: str) -> Finding:
-        names = sorted(jobs[url])
-        return look(f"{kind} of {', '.join(names[:_NAMED])}" + (" and others" if len(names) > _NAMED else ""), url)
+        return look(f"{kind} of {_some_of(sorted(jobs[url]))}", url)
 
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         yield from pool.map(named, sorted(jobs))
 
 
 def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:
-    """Name what the newest snapshot of each job warns of."""
+    """Name what the newest snapshot of each job warns of, once for all jobs of which it says the same."""
+    jobs: dict[tuple[str, str], list[str]] = {}
     for job_id, snapshot in sorted(newest.items()):
-        for said, remedy in map(in_words, snapshot.warnings or ()):
-            yield Finding("warn", f"measurement of {job_id}", said, remedy)
+        for words in map(in_words, snapshot.warnings or ()):
+            jobs.setdefault(words, []).append(job_id)
+    for (said, remedy), names in jobs.items():
+        yield Finding("warn", f"measurement of {_some_of(names)}", said, remedy)
+
+
+def _some_of(jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+    return ", ".join(jobs[:_NAMED]) + more
 
 
 def files_of_jobs(specs: Mapping[str, JobSpec], files: Files, silent: dict[str, str]) -> Iterator[Finding]:
