@@ -23,7 +23,7 @@ from tidegate.events.snapshot import snapshot_id
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.replay.archived import archived
-from tidegate.replay.files import BadRecording, KafkaRecord, read, read_manifest, to_line, write_manifest
+from tidegate.replay.files import BadRecording, KafkaRecord, from_line, read, read_manifest, to_line, write_manifest
 from tidegate.replay.schedule import schedule
 from tidegate.whatif.recorded import EVENTS
 
@@ -127,6 +127,21 @@ def test_of_many_jobs_only_the_one_asked_for_is_read(
     assert decoded["ActionResult"] == len(wanted.results)
     held = archived(folder, "snapshots", [b'"rates"']) if archives else read(folder, "snapshots", ["other"])
     assert len(list(held)) == (len(wanted.snapshots) if archives else 0)
+
+
+def test_the_lines_of_other_jobs_are_not_parsed(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the hour of 1,000 jobs, those are 1.6 GB of JSON, which `tidegate calibrate --job` went through."""
+    wanted = sum(len(list(read(RATES, BY_MODEL[model].suffix))) for model in EVENTS)
+    parsed = Counter[str]()
+
+    def counted(line: str | bytes) -> KafkaRecord:
+        record = from_line(line)
+        parsed[(record.key or b"").decode()] += 1
+        return record
+
+    monkeypatch.setattr("tidegate.replay.files.from_line", counted)
+    recorded_job(many, "rates")
+    assert parsed == {"rates": wanted}
 
 
 def test_of_many_jobs_an_error_names_a_few(many: Path) -> None:
