@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.events import job
+from tests.support.programs import ROOT
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs, parse_specs
 
@@ -33,6 +35,20 @@ def rejected(text: str) -> str:
     with pytest.raises(Problem) as caught:
         parse_specs(text, "job.yaml")
     return str(caught.value)
+
+
+@pytest.mark.parametrize("text", [GOOD.replace("sources", "source"), "---", "just words"])
+def test_a_bad_spec_leads_to_pages_that_every_user_has(text: str) -> None:
+    """A file of the checkout, which the hint named, is not in the wheel. The first page holds a whole job file."""
+    with pytest.raises(Problem) as caught:
+        parse_specs(text, "job.yaml")
+    small, *others = pages = [ROOT / page for page in re.findall(r"docs/\S+\.md", caught.value.hint)]
+    assert others
+    assert all(page.is_file() for page in pages)
+    assert "deploy/" not in caught.value.hint
+    block = re.search(r'```yaml title="job.yaml"\n(.*?)```', small.read_text("utf-8"), re.DOTALL)
+    assert block is not None
+    assert parse_specs(block[1], "job.yaml")
 
 
 @pytest.mark.parametrize(

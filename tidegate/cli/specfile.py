@@ -20,6 +20,9 @@ from tidegate.cli.problems import Problem
 from tidegate.events.job import JobSpec
 from tidegate.specfields import read_spec
 
+EXAMPLE = "docs/how-to/try-out.md has a small job file, docs/reference/events.md lists all fields"
+"""What to do about a bad spec. Whoever has only installed Tidegate has these pages, but no `deploy/`."""
+
 
 class _Loader(yaml.SafeLoader):
     """YAML without implicit timestamps; a duplicate key is an error, and so is a value that is none of its kind."""
@@ -104,13 +107,13 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
     except yaml.YAMLError as error:
         raise Problem(f"{name}: {error}", "the file must be YAML or JSON in UTF-8") from None
     except RecursionError:
-        raise Problem(f"{name}: nested too deeply", "deploy/examples/job.yaml is a working example") from None
+        raise Problem(f"{name}: nested too deeply", EXAMPLE) from None
     finally:
         loader.dispose()
     if problems:
-        raise Problem("\n       ".join(problems), "deploy/examples/job.yaml is a working example")
+        raise Problem("\n       ".join(problems), EXAMPLE)
     if not specs:
-        raise Problem(f"{name}: the file holds no spec", "deploy/examples/job.yaml is a working example")
+        raise Problem(f"{name}: the file holds no spec", EXAMPLE)
     refuse_twice(specs, name)
     return specs
 

@@ -53,9 +53,10 @@ def apply(
 ) -> None:
     """Add jobs to Tidegate, or change their specs.
 
-    A spec says what to run and how to scale it; deploy/examples/job.yaml is a commented example. All files are checked
-    before anything is published, and each changed field is shown. The version is set automatically. Applying an
-    unchanged spec does nothing. A job that is meant to run keeps its cluster: to move it, stop it first.
+    A spec says what to run and how to scale it: docs/getting-started.md has an example, docs/reference/events.md all
+    fields. All files are checked before anything is published, and each changed field is shown. The version is set
+    automatically. Applying an unchanged spec does nothing. A job that is meant to run keeps its cluster: to move it,
+    stop it first.
 
     Example:  tidegate apply job.yaml --dry-run
               tidegate apply job.yaml --reason "twice the load on Sunday"
