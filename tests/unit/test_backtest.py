@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections import Counter
@@ -21,7 +22,7 @@ from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load,
 from tidegate.backtest.delays import errors, mean_delays
 from tidegate.backtest.fitting import _doubts, cold_seconds, fit, submitted_at
 from tidegate.backtest.jobfile import told_by
-from tidegate.backtest.logs import read_logs
+from tidegate.backtest.logs import Run, read_logs
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
 from tidegate.backtest.picture import scale_delays
 from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
@@ -323,6 +324,33 @@ def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> Non
     assert "only plain and zstd logs" in why["app-2.lz4"]
     assert "damaged" in why["app-3.zstd"]
     assert why["app-4"] == "no micro-batch of a streaming query ended"
+
+
+def test_the_runs_of_a_job_are_let_go_once_it_is_done(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of 100 jobs has millions of batches: those of jobs that are done do not stay in the memory."""
+    log = (folder / "app-1").read_text("utf-8")
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(log.replace('"orders"', f'"{name}"'), "utf-8")
+    held = []
+
+    def counted(name: str, runs: Sequence[Run], *_more: object) -> JobReport:
+        assert [run.name for run in runs] == [name]
+        held.append(sum(isinstance(each, Run) and each.log in {"a", "b", "c"} for each in gc.get_objects()))
+        raise CannotBacktest("only counted")
+
+    monkeypatch.setattr("tidegate.cli.backtest.backtest_runs", counted)
+    ran = CliRunner().invoke(app, ["backtest", str(tmp_path), "--trials", "0"])
+    assert ran.exit_code == 1, ran.output
+    assert held == [3, 2, 1]
+
+
+def test_a_report_keeps_only_the_decisions_that_change_the_size(report: JobReport) -> None:
+    """The others are nine tenths of its memory, and the reports of all jobs wait for the page."""
+    for side in report.sides:
+        assert all(decision.command is not None for decision in side.recording.decisions)
+    assert len(report.proposed.recording.decisions) == report.proposed.whole.changes
 
 
 def test_a_real_log_of_plain_spark_submit(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class Side:
     kept: Result
     """On the part that was kept back."""
     recording: JobRecording
+    """Its decisions are those with a command: all would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,9 @@ def _report(subject: _Subject, search: Search) -> JobReport:
 
     def side(label: str, recording: JobRecording) -> Side:
         kept = part(recording, split, replica.load.seconds, replica.epoch)
-        return Side(label, result_of(recording, replica, window), result_of(kept, replica, window), recording)
+        results = result_of(recording, replica, window), result_of(kept, replica, window)
+        changes = [each for each in recording.decisions if each.command is not None]
+        return Side(label, *results, replace(recording, decisions=changes))
 
     policy = replica.spec.scaling.policy
     sides = [side(*subject.was), side(f"{policy}, defaults", replica.run(DEFAULTS))]

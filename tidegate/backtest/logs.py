@@ -143,8 +143,8 @@ class LeftOut:
 class Logs:
     """What a folder of logs holds."""
 
-    jobs: Mapping[str, tuple[Run, ...]]
-    """The runs of each application name, oldest first."""
+    jobs: dict[str, tuple[Run, ...]]
+    """The runs of each application name, oldest first. A day of a job may be 100 MB: take out what is done with."""
     left_out: tuple[LeftOut, ...]
     others: frozenset[str] = frozenset()
     """Names of applications that nobody asked for."""

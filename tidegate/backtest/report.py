@@ -129,14 +129,13 @@ def fit_rows(report: JobReport) -> list[tuple[str, str]]:
 
 def change_rows(side: Side, epoch: int) -> list[tuple[str, ...]]:
     """Return a row for each change of size, with its reason; only the first ones if there are many."""
-    changes = [decision for decision in side.recording.decisions if decision.command is not None]
     return [
         (
             minutes(decision.decided_at.timestamp() - epoch),
             f"{decision.current_parallelism} -> {decision.final_parallelism}",
             decision.sentence,
         )
-        for decision in changes[:MOST_CHANGES]
+        for decision in side.recording.decisions[:MOST_CHANGES]
     ]
 
 

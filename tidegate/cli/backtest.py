@@ -166,9 +166,9 @@ def _of_logs(
         raise Problem(f"--job: no log of an application {unknown[0]!r} in {source}; there are: {known}")
     reports, ids = [], job_ids(everybody)
     tried = bars.add_task("jobs", total=len(logs.jobs))
-    for name, runs in logs.jobs.items():
+    for name in list(logs.jobs):
         try:
-            reports.append(backtest_runs(name, runs, choices, searching, ids[name]))
+            reports.append(backtest_runs(name, logs.jobs.pop(name), choices, searching, ids[name]))
         except (CannotBacktest, TooShort) as error:
             left_out.append(LeftOut(name, str(error)))
         except ValidationError as error:  # its log holds a figure or a name that no job of Tidegate may have
