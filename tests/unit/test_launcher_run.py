@@ -19,7 +19,7 @@ from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QuerySta
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
 from tidegate.launcher.reports.progress import RunProgress
-from tidegate.launcher.run import launch, stopping
+from tidegate.launcher.run import launch, starting, stopping
 from tidegate.launcher.run.launch import Launch
 from tidegate.runtime.poll import wait_until
 
@@ -139,6 +139,35 @@ def test_a_query_is_not_started_while_the_others_are_held(driver: Driver) -> Non
     driver.launch.turn.holding = False
     thread.join(5)
     assert got == [query]
+
+
+def test_a_start_waits_for_the_order_that_comes_with_a_newer_fence(driver: Driver) -> None:
+    """In a handover the fence rises first: a script that ended would cut off the batches of its other queries."""
+    driver.start(running("a"))
+    got: list[Any] = []
+    query = running("b")
+    Claims(driver.control).raise_fence(Token(6, 1), "a")
+    thread = threading.Thread(target=lambda: got.append(driver.start(query)), daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    order = driver.pause()
+    driver.launch.turn.look()
+    assert driver.control.paused(order) == {"paused": True, "queries": {"a": None}}
+    time.sleep(0.3)
+    assert thread.is_alive()
+    driver.run.adopt(Token(7, 1))  # the other driver has failed, and this one goes on
+    driver.launch.turn.holding = False
+    thread.join(5)
+    assert got == [query]
+
+
+def test_a_start_does_not_wait_for_an_order_for_ever(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may know of this driver any more, and a newer one runs the job."""
+    monkeypatch.setattr(starting, "ORDER_SECONDS", 0.3)
+    driver.start(running("a"))
+    Claims(driver.control).raise_fence(Token(6, 1), "a")
+    with pytest.raises(Fenced):
+        driver.start(running("b"))
 
 
 def test_a_start_that_waits_when_the_driver_is_to_end_is_fenced(driver: Driver) -> None:

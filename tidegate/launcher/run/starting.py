@@ -1,19 +1,28 @@
 """Starts the queries of a run, or lets its program start them: only as long as the fence allows the run.
 
 Just before a query's first write the fence is checked, and a query without a checkpoint gets one.
+
+A driver that runs the job sees a newer fence before the order that comes with it: to pause, or to stop. A script that
+starts a query again just then waits for the order. It would end otherwise, and cut off the batches of its other
+queries; and in a handover, this driver may have to go on.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from tidegate.launcher.control.files import Control
+from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.handover.turn import StartedQuery, Turn
 from tidegate.launcher.queries.checkpoints import CheckpointPlaces
 from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.queries.run_queries import RunQueries
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
+
+ORDER_SECONDS = 60.0
+"""How long a start waits for the order: there may be none, if nobody knows of this driver any more."""
+_LOOK_SECONDS = 0.1
 
 
 class QueryStarter:
@@ -31,15 +40,15 @@ class QueryStarter:
 
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
-        token = self._run.token
-        held = self._control.fence(newest=True)
-        if held is not None and held[0] > token:
-            raise Fenced(f"run {token} must not start a query: {self._control.place} allows only run {held[0]}")
+        token, newer = self._run.token, self._newer()
+        if newer is not None:
+            raise Fenced(f"run {token} must not start a query: {self._control.place} allows only run {newer}")
         if self._run.stopping.is_set():
             raise Fenced(f"run {token} is being stopped and must not start another query")
 
     def prepare(self, how: QueryStart) -> None:
         """Check the fence for a query that a script starts, now or later, and give it a checkpoint."""
+        self._await_order()
         with self._turn.lock:
             self._admit(how.writer._spark.sparkContext)
             place = self._places.place
@@ -55,6 +64,19 @@ class QueryStarter:
             of_statement = self._places.of_statement
             place: str | None = self._log.attempt("give the query a checkpoint", of_statement, session, statement)
         return place
+
+    def _newer(self) -> Token | None:
+        """Return the newer run that is allowed, if there is one."""
+        held = self._control.fence(newest=True)
+        return held[0] if held is not None and held[0] > self._run.token else None
+
+    def _await_order(self) -> None:
+        """Wait for the order that comes with a newer fence, and for the end of the pause, if it is to pause."""
+        until = time.monotonic() + ORDER_SECONDS
+        while self.context is not None and self._newer() and not self._run.stopping.is_set() and not self._turn.over:
+            if not (self._turn.holding or self._turn.waits) and time.monotonic() > until:
+                return
+            time.sleep(_LOOK_SECONDS)
 
     def _admit(self, context: Any) -> None:
         """Check the fence, and report the application of a query that is about to start."""
