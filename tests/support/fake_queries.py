@@ -51,6 +51,7 @@ class FakeSession:
         context = _answers(getLocalProperties=properties)
         context.setLocalProperties = lambda _properties: None
         self.conf = types.SimpleNamespace(get=lambda _name, default: location or default)
+        self.streams = types.SimpleNamespace(resetTerminated=lambda: None)
         self.sparkContext = types.SimpleNamespace(
             applicationId=application, getConf=lambda: types.SimpleNamespace(getAll=list), _jsc=_answers(sc=context)
         )

@@ -170,6 +170,22 @@ def test_a_start_does_not_wait_for_an_order_for_ever(driver: Driver, monkeypatch
         driver.start(running("b"))
 
 
+def test_a_driver_that_was_forgotten_may_start_a_query(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fence of the handover that nobody ended stays; a query that fails later can be started again."""
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(starting, "ORDER_SECONDS", 0.0)
+    driver.start(running("a"))
+    driver.pause()
+    driver.launch.turn.look()
+    driver.launch.turn.look()
+    assert not driver.launch.turn.holding
+    query = running("b")
+    assert driver.start(query) is query
+    Claims(driver.control).raise_fence(Token(6, 2), "a")  # a successor goes on with the handover
+    with pytest.raises(Fenced):
+        driver.start(running("c"))
+
+
 def test_a_start_that_waits_when_the_driver_is_to_end_is_fenced(driver: Driver) -> None:
     """Another driver has taken the queries over."""
     driver.launch.turn.holding = True

@@ -65,6 +65,8 @@ class Turn:
         self._held_since = 0.0
         self._held_for: list[Token] = []
         """The orders under which the queries are paused."""
+        self.taken_back = run.token
+        """Up to which fence this driver may start queries, as it was forgotten and has taken its turn back."""
         self.holding = False
         """Whether the queries are paused for another driver, or being paused."""
         self.resumed = 0
@@ -153,6 +155,7 @@ class Turn:
         if not all(self._control.take_turn(token, self._run.submission_id) for token in self._held_for):
             return False
         self._log.say(f"run {self._run.token} was paused and forgotten: it goes on")
+        self.taken_back = max(self._held_for)
         return True
 
     def _is_new(self, order: HandoverOrder) -> bool:

@@ -68,7 +68,7 @@ class QueryStarter:
     def _newer(self) -> Token | None:
         """Return the newer run that is allowed, if there is one."""
         held = self._control.fence(newest=True)
-        return held[0] if held is not None and held[0] > self._run.token else None
+        return held[0] if held is not None and held[0] > max(self._run.token, self._turn.taken_back) else None
 
     def _await_order(self) -> None:
         """Wait for the order that comes with a newer fence, and for the end of the pause, if it is to pause."""
