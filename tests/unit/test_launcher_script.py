@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tidegate
 from tidegate import launcher
+from tidegate.launcher.control.files import Control, Token
 
 PACKAGES = ("launcher", "engine", "schemas", "services", "runtime", "control", "tidegate")
 
@@ -19,6 +20,15 @@ from importlib import import_module
 files = {{name: import_module(name).__file__ for name in {PACKAGES!r}}}
 print(json.dumps({{"files": files, "argv": sys.argv, "path": sys.path}}))
 """
+
+AGAIN = """
+import time, types
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+time.sleep(1)
+DataStreamWriter.start(types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=None)))
+"""
+"""Starts a query while the run is being stopped."""
 
 
 def _launched(script: Path) -> subprocess.CompletedProcess[str]:
@@ -80,3 +90,13 @@ def test_a_script_that_exits_keeps_its_exit_code(tmp_path: Path) -> None:
         assert _launched(script).returncode == code
         facts = json.loads((tmp_path / "control-dir" / "rates" / "running-1-1.json").read_text())
         assert facts.get("error") == error
+
+
+def test_a_script_that_starts_its_query_again_ends_well_when_the_run_is_stopped(tmp_path: Path) -> None:
+    """It does so whenever the query has ended. Otherwise the job would seem to have failed, although it was stopped."""
+    script = tmp_path / "script.py"
+    script.write_text(AGAIN)
+    Control.at(tmp_path / "control-dir", "rates").request_stop(Token(2), "c", 5.0)
+    ended = _launched(script)
+    assert "run 1-1 is being stopped and must not start another query" in ended.stderr
+    assert ended.returncode == 0, ended.stderr

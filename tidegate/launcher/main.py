@@ -88,6 +88,9 @@ def main(argv: Sequence[str]) -> int:
         if found.event_log is not None:
             _ship_event_logs(found.event_log, run)
         program.run(launch)
+    except Fenced:  # of a program that starts its query again whenever it has ended
+        if not run.stopping.is_set():
+            raise
     finally:
         launch.finish()
     return 0
