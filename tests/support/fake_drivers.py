@@ -69,6 +69,10 @@ class FakeManager:
         """Return the queries that run."""
         return [query for query in self.queries if query.active]
 
+    def get(self, _id: str) -> FakeJava | None:
+        """Return the query that runs."""
+        return next(iter(self.active()), None)
+
     def awaitAnyTermination(self, milliseconds: int | None = None) -> bool:
         """Wait for the end of any."""
         return wait_until(

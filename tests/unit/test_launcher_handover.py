@@ -84,7 +84,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     """A script whose waits are wrapped, until the end of the test."""
     for cls, names in (
         (StreamingQuery, ("awaitTermination", "stop", "isActive")),
-        (StreamingQueryManager, ("awaitAnyTermination", "active")),
+        (StreamingQueryManager, ("awaitAnyTermination", "active", "get")),
         (SparkContext, ("stop",)),
     ):
         for name in names:
@@ -108,6 +108,7 @@ def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None
     assert not first.active
     assert script.query.isActive
     assert [query.id for query in script.manager.active] == ["q"]
+    assert script.manager.get("q").isActive
     assert script.query.awaitTermination(0.2) is False
     assert script.manager.awaitAnyTermination(0.2) is False
 

@@ -56,6 +56,7 @@ def _patch_query(turn: Turn, wait_for_stop: Callable[[], None]) -> None:
 
 def _patch_manager(turn: Turn, second: SecondDriver) -> None:
     wait, active = StreamingQueryManager.awaitAnyTermination, StreamingQueryManager.active.fget
+    get = StreamingQueryManager.get
 
     def await_any_termination(manager: Any, timeout: float | None = None) -> Any:
         second.wait()
@@ -74,7 +75,11 @@ def _patch_manager(turn: Turn, second: SecondDriver) -> None:
         second.wait_for_taken()
         return [*active(manager), *turn.held()]
 
+    def get_query(manager: Any, id: str) -> Any:  # noqa: A002 - PySpark's name
+        return next((query for query in turn.held() if query.id == id), None) or get(manager, id)
+
     StreamingQueryManager.awaitAnyTermination = await_any_termination
+    StreamingQueryManager.get = get_query
     StreamingQueryManager.active = property(active_queries)
 
 
