@@ -65,7 +65,8 @@ class FakeWriter:
 
     def __init__(self, location: str | None = None, *, application: str = "app-1", **fields: Any) -> None:
         self._spark = FakeSession(location, application)
-        self._df = types.SimpleNamespace(writeStream=self)
+        plan = _answers(logical=_answers(toString=fields.pop("plan", "Relation[value#1L]")))
+        self._df = types.SimpleNamespace(writeStream=self, _jdf=_answers(queryExecution=plan))
         self.options = JavaOptions(fields.pop("options", {}))
         private = {"extraOptions": self.options, "source": "console", "outputMode": "Append"} | fields
         found = {

@@ -70,9 +70,9 @@ class Driver:
         self.run = DriverRun(self.control, RUN, 2, log, hands_over=program.hands_over)
         self.launch = Launch(self.control, self.run, program, log)
 
-    def start(self, query: Any) -> Any:
+    def start(self, query: Any, writer: FakeWriter | None = None) -> Any:
         """Start a query as a script does."""
-        return self.launch.start_query(lambda _writer: query, FakeWriter("/ck"))
+        return self.launch.start_query(lambda _writer: query, writer or FakeWriter("/ck"))
 
     def pause(self) -> Token:
         """Order the driver to pause its queries."""
@@ -139,6 +139,24 @@ def test_a_query_is_not_started_while_the_others_are_held(driver: Driver) -> Non
     driver.launch.turn.holding = False
     thread.join(5)
     assert got == [query]
+
+
+def test_a_query_that_failed_goes_on_from_its_checkpoint(driver: Driver) -> None:
+    """Without a name, it gets its place again: another one is empty, and the next driver would look at the first."""
+    writers: list[FakeWriter] = []
+
+    def start(query: FakeQuery, plan: str) -> FakeQuery:
+        writers.append(FakeWriter("/ck", plan=plan))
+        driver.start(query, writers[-1])
+        return query
+
+    first, other = start(running("a"), "Kafka[value#1L] KafkaTable@1f"), start(running("b"), "Kafka[value#7L], [other]")
+    for failed in (first, other):
+        failed.isActive, failed.failure = False, "boom"
+    start(running("a"), "Kafka[value#9L] KafkaTable@2c")
+    start(running("c"), "Kafka[value#9L] KafkaTable@2c")  # the first one runs
+    places = [writer.options["checkpointLocation"] for writer in writers]
+    assert places == ["/ck", "/ck/query-2", "/ck", "/ck/query-3"]
 
 
 def test_a_start_waits_for_the_order_that_comes_with_a_newer_fence(driver: Driver) -> None:

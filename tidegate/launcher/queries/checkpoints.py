@@ -5,7 +5,8 @@ a query with a name has a folder of that name; but one without a name gets a ran
 run does not find it. Without the setting, some sinks make do with a temporary folder, and others refuse to start
 (ResolveWriteToStream of Spark 4.2). The actuator sets it to the spec's `checkpoint_location`; this module takes care
 of the queries without a name: the first one of a run has its checkpoint at the location itself, the n-th one in the
-folder `query-<n>` below. So the order in which a script starts such queries must stay the same; names are safer. A name
+folder `query-<n>` below. So the order in which a script starts such queries must stay the same; names are safer. If one
+has failed, and the same line of the script starts the same plan again, that query goes on from its checkpoint. A name
 with a colon is no path for Spark, and one with a slash would be a folder in a folder, where nobody looks: these get a
 folder of a name that is changed a little.
 
@@ -38,9 +39,16 @@ class CheckpointPlaces:
         self._unnamed = 0
         self._given: set[str] = set()
         self._temporary: set[str] = set()
+        self._started: dict[str, tuple[str, Any]] = {}
+        """What was started last at the places of queries without a name: where in the script, and the query."""
 
-    def place(self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Give the query that `start(writer, *args, **kwargs)` will start a checkpoint that stays, if it has none."""
+    def place(
+        self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], origin: str = ""
+    ) -> None:
+        """Give the query that `start(writer, *args, **kwargs)` will start a checkpoint that stays, if it has none.
+
+        `origin` tells which query of the script it is; an empty one, that nobody knows.
+        """
         location = writer._spark.conf.get(SETTING, None)
         asked = inspect.signature(start).bind_partial(writer, *args, **kwargs).arguments
         if not location or any(key.lower() == _OPTION.lower() for key in asked.get("options", {})):
@@ -54,7 +62,8 @@ class CheckpointPlaces:
                 writer.option(_OPTION, self._temporary_place())
         else:
             given = options.get("queryName")
-            place = self._of_name(location, asked.get("queryName") or (given.get() if given.isDefined() else None))
+            name = asked.get("queryName") or (given.get() if given.isDefined() else None)
+            place = self._of_name(location, name, origin)
             if place is not None:
                 writer.option(_OPTION, place)
 
@@ -71,16 +80,31 @@ class CheckpointPlaces:
         given = statement.userSpecifiedName()
         return self._of_name(location, given.get() if given.isDefined() else None)
 
-    def _of_name(self, location: str, name: str | None) -> str | None:
+    def started(self, how: QueryStart, query: Any) -> None:
+        """Remember which query was started at a place that it was given."""
+        option = private_field(how.writer, "extraOptions").get(_OPTION)
+        if option.isDefined() and option.get() in self._given:
+            self._started[option.get()] = how.origin, query
+
+    def _of_name(self, location: str, name: str | None, origin: str = "") -> str | None:
         """Return the place of a query; None if Spark finds a good one by the name."""
         if not name:
-            return self._next(location)
+            return self._failed_at(origin) or self._next(location)
         folder = re.sub("[:/]", "_", name)
         if folder == name or (":" not in name and newest_batch(place_of(f"{location}/{name}") / "offsets") is not None):
             return None  # or it began there before
         place = f"{location.rstrip('/')}/{folder}-{crc32(name.encode()):08x}"  # of another name, it is another place
         self._given.add(place)
         return place
+
+    def _failed_at(self, origin: str) -> str | None:
+        """Return the place of the only query of an origin that has failed, if there is just one."""
+        failed = [
+            place
+            for place, (of, query) in self._started.items()
+            if of == origin and not query.isActive and query.exception() is not None
+        ]
+        return failed[0] if origin and len(failed) == 1 else None
 
     def _next(self, location: str) -> str:
         """Return the place of the next query without a name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 FENCED = 75
 """Exit code of a driver that finds a newer run (EX_TEMPFAIL of sysexits.h)."""
 
+_NUMBERS = re.compile(r"#\d+L?|@[0-9a-f]+")
+"""In a plan: those of columns and of objects, which are others each time that a script makes it."""
 _FINAL = 0x10
 """Of java.lang.reflect.Modifier."""
 
@@ -34,6 +37,8 @@ class QueryStart:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     surroundings: Surroundings | None = None
+    line: str = ""
+    """File and line of the script that calls it, if known."""
 
     def __call__(self) -> Any:
         """Start the query from its checkpoint, with the settings that the script made before its own call."""
@@ -41,6 +46,12 @@ class QueryStart:
             return self.function(self.writer, *self.args, **self.kwargs)
         with self.surroundings.restored():
             return self.function(self.writer, *self.args, **self.kwargs)
+
+    @property
+    def origin(self) -> str:
+        """Return what the query has in common with an earlier run of it: the line of the script, and its plan."""
+        plan = self.writer._df._jdf.queryExecution().logical().toString()
+        return f"{self.line}\n{_NUMBERS.sub('', plan)}" if self.line else ""
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -81,7 +82,8 @@ class Launch:
 
     def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
         """Start a query of a script as soon as this driver may; or keep it until then, and return a handle of it."""
-        how = QueryStart(start, writer, args, kwargs)
+        script = traceback.extract_stack(limit=3)[0]
+        how = QueryStart(start, writer, args, kwargs, line=f"{script.filename}:{script.lineno}")
         try:
             self.starter.prepare(how)
             taken = self.second.take(how)

@@ -51,8 +51,11 @@ class QueryStarter:
         self._await_order()
         with self._turn.lock:
             self._admit(how.writer._spark.sparkContext)
+            origin = self._log.attempt("see which query it is", lambda: how.origin) or ""
             place = self._places.place
-            self._log.attempt("give the query a checkpoint", place, how.function, how.writer, how.args, how.kwargs)
+            self._log.attempt(
+                "give the query a checkpoint", place, how.function, how.writer, how.args, how.kwargs, origin
+            )
 
     def allow(self, context: Any, session: Any, statement: Any) -> str | None:
         """Check the fence for a query that a main class starts; return a place for its checkpoint if it has none.
@@ -99,6 +102,7 @@ class QueryStarter:
         if handle is not None:
             handle._jsq = query._jsq
             query = handle
+        self._log.attempt("remember the checkpoint", self._places.started, how, query)
         if how.surroundings is None:  # the script may use the writer and its session again before a resume
             how = self._log.attempt("keep how the query was started", how.on_its_own) or how
         self._turn.remember(StartedQuery(query, how))
