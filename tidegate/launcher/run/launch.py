@@ -89,7 +89,7 @@ class Launch:
             taken = self.second.take(how)
             return self.starter.start_in_turn(how) if taken is None else taken
         except Fenced as fenced:
-            self._log.say(fenced.text)
+            self._log.complain(fenced.text)
             raise
 
     def watch(self) -> None:
