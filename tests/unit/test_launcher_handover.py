@@ -274,6 +274,36 @@ def test_a_forgotten_driver_needs_no_orders(script: Script, monkeypatch: pytest.
     assert script.control.paused(token) == {"paused": True, "queries": {"q": None}}
 
 
+def test_a_driver_whose_answer_cannot_be_written_takes_its_turn_back_once(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries ten times a second while the store is away; then the job does not wait for a request for each try."""
+
+    def away(*_: object) -> None:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Control, "write_paused", away)
+        with pytest.raises(OSError, match="no answer"):
+            script.order(1, hold=True)
+        for _ in range(50):
+            with pytest.raises(OSError, match="no answer"):
+                script.turn.look()
+    script.turn.look()
+    assert script.control.paused(Token(6, 1)) == {"paused": True, "queries": {"q": None}}
+    taken: list[Token] = []
+
+    def take(_control: Control, order: Token, _submission_id: str) -> bool:
+        taken.append(order)
+        return True
+
+    monkeypatch.setattr(Control, "take_turn", take)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert not script.turn.holding
+    assert taken == [Token(6, 1)]
+
+
 @pytest.mark.parametrize("held", [1, 2])
 def test_a_turn_is_taken_once(script: Script, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     """A first driver stays paused if a second one runs under any of its orders; a second one that is late ends."""

@@ -164,7 +164,8 @@ class Turn:
 
     def _pause(self, order: HandoverOrder) -> None:
         """Pause all queries if they come to a boundary in time, and say whether they did."""
-        self._held_for.append(order.token)
+        if order.token not in self._held_for:  # the answer to an earlier try may not have been written
+            self._held_for.append(order.token)
         self._hold(time.monotonic() + order.deadline_seconds)
         self._held_since = time.monotonic()
         last = {id_: last_batch(started.query) for id_, started in self._held.items()}
