@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -39,9 +40,10 @@ from tidegate.cli import app, connect, doctor, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
-from tidegate.client import ClientSettings, Received
+from tidegate.client import BadRecord, ClientSettings, Received
 from tidegate.engine import decide
 from tidegate.events.decision import Status
+from tidegate.events.envelope import Unreadable
 from tidegate.events.job import ManualScale, Mode, SpecChange
 from tidegate.events.result import ActionResult
 from tidegate.events.wire import Wire
@@ -50,6 +52,7 @@ from tidegate.replay.source import NoSpark, start_session
 from tidegate.stack import StackError
 from tidegate.terminal import PIPE_WIDTH, clock
 
+STEP = timedelta(seconds=10)
 COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
 GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
           for g in app.registered_groups if g.typer_instance}  # fmt: skip
@@ -284,6 +287,55 @@ def test_tail_has_a_cell_for_each_column(event: Wire) -> None:
                 assert (named["way"], named["delay"], named["outage"]) == (event.way.value, *seen)
 
 
+def tails(monkeypatch: pytest.MonkeyPatch, events: Sequence[Received[Any]], *bad: BadRecord) -> list[Received[Any]]:
+    """Let `tail` find these events, oldest first, and these bad records; return a list of the events that it reads."""
+    read: list[Received[Any]] = []
+
+    def received(
+        *_args: object, on_error: Callable[[BadRecord], None], since: datetime | None = None, **_more: object
+    ) -> Iterator[Received[Any]]:
+        for each in bad:
+            on_error(each)
+        for one in events:
+            if since is None or one.written_at >= since:
+                read.append(one)
+                yield one
+
+    newest = max((one.written_at for one in events), default=None)
+    monkeypatch.setattr("tidegate.cli.tail.received", received)
+    monkeypatch.setattr("tidegate.cli.tail.check_reachable", lambda *_args: None)
+    monkeypatch.setattr("tidegate.cli.tail.newest_at", lambda *_args: newest)
+    return read
+
+
+@pytest.mark.parametrize(("limit", "most"), [([], 100), (["-n", "5"], 10), (["-n", "3000"], 10_000)])
+def test_tail_does_not_read_two_weeks_for_the_newest_few(
+    monkeypatch: pytest.MonkeyPatch, limit: list[str], most: int
+) -> None:
+    """The topic holds 14 days, of some jobs more than is read in the minute after which reading fails."""
+    end, made = datetime(2026, 3, 15, tzinfo=UTC), decision(job(), datetime(2026, 3, 1, tzinfo=UTC))
+    whole = [
+        Received(made.model_copy(update={"sequence": place}), place % 3, place // 3, end - (20_000 - place) * STEP, b"")
+        for place in range(20_001)
+    ]
+    read = tails(monkeypatch, whole)
+    ran = CliRunner().invoke(app, ["tail", "decisions", "--json", *limit, "-b", "127.0.0.1:9"])
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    shown = [json.loads(line)["sequence"] for line in ran.stdout.splitlines()]
+    assert shown == list(range(20_001))[-int(limit[1] if limit else 20) :]
+    assert len(read) <= most
+
+
+def test_tail_finds_the_few_events_of_a_topic_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer than are shown, days apart. A record that cannot be read is named once, not at each look."""
+    at, made = datetime(2026, 3, 1, tzinfo=UTC), decision(job(), datetime(2026, 3, 1, tzinfo=UTC))
+    few = [Received(made, 0, place, at + timedelta(days=3 * place), b"") for place in range(4)]
+    tails(monkeypatch, few, BadRecord("decisions", 0, 4, Unreadable("NOT_JSON", "it is not JSON"), b"?"))
+    ran = CliRunner().invoke(app, ["tail", "decisions", "--json", "-b", "127.0.0.1:9"])
+    assert (ran.exit_code, len(ran.stdout.splitlines())) == (0, 4)
+    assert ran.stderr.count("skipped") == 1
+
+
 def test_tail_shows_who_changed_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     """`jobs` is a topic like the others; a spec of an older version of Tidegate does not say who asked for it."""
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -291,7 +343,7 @@ def test_tail_shows_who_changed_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     paused = job(version=2, mode=Mode.PAUSED).model_copy(update={"change": change})
     found = [job(), paused, job(version=3, running=False)]
     events = [Received(spec, 0, place, at, b"rates") for place, spec in enumerate(found)]
-    monkeypatch.setattr("tidegate.cli.tail.received", lambda *_args, **_more: iter(events))
+    tails(monkeypatch, events)
     ran = CliRunner().invoke(app, ["tail", "jobs", "-b", "127.0.0.1:9"])
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert [line.split() for line in ran.stdout.splitlines()] == [
@@ -410,7 +462,7 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path, monkeypatch: pytest.Mon
     spec.write_text(SHORT_JOB, "utf-8")
     ran = CliRunner().invoke(app, ["simulate", "--spec", str(spec), "--load", str(load), "--out", str(picture)])
     assert ran.stdout.endswith(f"picture: {picture}\n")
-    monkeypatch.setattr("tidegate.cli.tail.received", lambda *_args, **_more: iter(()))
+    tails(monkeypatch, ())
     ran = CliRunner().invoke(app, ["tail", "decisions", "--job", "[/x]", "-b", "127.0.0.1:1"])
     assert (ran.exit_code, ran.stderr) == (0, "no decisions of [/x] yet\n")
     ran = CliRunner().invoke(app, ["status", "--work-dir", str(tmp_path / "[/x]")])
@@ -507,6 +559,7 @@ def test_json_lines_are_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch, co
     """JSON is in UTF-8, whatever the terminal takes: Python's escapes of letters that it lacks are not JSON's."""
     made = decision(job(), datetime.now(UTC)).model_copy(update={"sentence": "für 4 slots 🙂"})
     one = Received(made, 0, 0, made.decided_at, b"rates")
+    tails(monkeypatch, (one,))
     for module in ("tail", "why"):
         monkeypatch.setattr(f"tidegate.cli.{module}.received", lambda *_args, **_more: iter((one,)))
     written = io.BytesIO()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
-from tidegate.client import BadRecord, Received, received
+from tidegate.client import BadRecord, ClientSettings, Received, check_reachable, received
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision
@@ -21,10 +23,18 @@ from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import delay
+from tidegate.runtime.consumer import newest_at
 from tidegate.terminal import clock, figure, size, stderr, stdout, styled, table
 from tidegate.twin.recorded import lag_of
+
+LOOK_BACK = (timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=2), timedelta(days=1), None)
+"""How long before the newest event of all to look for the newest ones, step by step; None: in the whole topic.
+
+To read all of it first would be to read two weeks, of 1,000 jobs 120 million snapshots.
+"""
 
 
 class TailedTopic(StrEnum):
@@ -145,16 +155,16 @@ def tail(
               tidegate tail results -f --json | jq .phase
     """
     settings = connect(bootstrap_servers, topic_prefix)
-    shown = FORMATS[topic]
-    start = instant_of(since if since or not follow else "0s")
-    events = received(shown.model, settings, job=job, since=start, follow=follow, on_error=_skipped)
+    shown, start = FORMATS[topic], instant_of(since)
     if follow:
+        start = start or instant_of("0s")
+        events = received(shown.model, settings, job=job, since=start, follow=True, on_error=_skipped)
         _follow(shown, islice(events, limit), as_json)
         return
-    count = limit or (None if since else 20)
-    # Partitions are read one after the other, so sort by the time of writing.
-    newest = sorted(_newest(events, count), key=lambda one: one.written_at)
-    newest = newest[-count:] if count else newest
+    if start is None:
+        newest = _last(shown.model, settings, job, limit or 20)
+    else:
+        newest = _newest(received(shown.model, settings, job=job, since=start, on_error=_skipped), limit)
     if as_json:
         for one in newest:
             typer.echo(value_of(one.event))
@@ -167,12 +177,32 @@ def tail(
         stderr().print(what)
 
 
+def _last(model: type[Wire], settings: ClientSettings, job: str | None, count: int) -> list[Received[Any]]:
+    """Return the newest `count` events, oldest first; all if there are fewer."""
+    topic = BY_MODEL[model].named(settings.topic_prefix)
+    check_reachable(settings, topic)
+    last, found, bad = newest_at(settings, topic), list[Received[Any]](), list[BadRecord]()
+    if last is None:
+        return found
+    last = min(last, datetime.now(UTC))  # one record from a clock that is ahead must not hide all others
+    for back in LOOK_BACK:
+        bad.clear()
+        since = None if back is None else last - back
+        found = _newest(received(model, settings, job=job, since=since, on_error=bad.append), count)
+        if len(found) == count:
+            break
+    for each in bad:
+        _skipped(each)
+    return found
+
+
 def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received[Any]]:
-    """Return the newest `count` events of each partition, among which are the newest `count` of all."""
+    """Return the newest `count` events, or all, oldest first. Partitions are read one after the other."""
     kept: dict[int, deque[Received[Any]]] = {}
     for one in events:
         kept.setdefault(one.partition, deque(maxlen=count)).append(one)
-    return [one for partition in kept.values() for one in partition]
+    found = sorted((one for partition in kept.values() for one in partition), key=attrgetter("written_at"))
+    return found[-count:] if count else found
 
 
 def _follow(shown: TopicFormat, events: Iterator[Received[Any]], as_json: bool) -> None:
