@@ -217,7 +217,9 @@ def test_the_twin_of_a_real_run_is_off_by_less_than_the_bar() -> None:
     assert halves.run.lag_error <= 0.15
     assert halves.duration_error <= 0.15
     assert found.found.trigger_seconds == 4.0
-    assert found.twin == calibrate_and_compare(recorded_job(RATES)).twin
+    shares: list[float] = []
+    assert found.twin == calibrate_and_compare(recorded_job(RATES), shares.append).twin
+    assert shares == [0.25, 0.5, 0.75], "the day of a job takes a minute, in which the command must show something"
 
 
 @pytest.mark.parametrize("sequence", [2**62, 2**33, 86_400])

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.bars import timed_bars
 from tidegate.cli.outputs import Output, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
@@ -20,6 +21,7 @@ from tidegate.twin.calibrate_ways import Sized
 from tidegate.twin.recorded import CannotCalibrate, Part, every
 from tidegate.twin.rerun import FLOOR_SECONDS, Comparison, carried_out, compare, rerun
 from tidegate.whatif.recorded import RecordedJob
+from tidegate.whatif.trial import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def calibrate_command(
     hint = "record a longer run in which the load changes: `tidegate replay record --to DIR --since 2h`"
     recorded = recorded_job(recording, job)
     try:
-        calibrated = calibrate_and_compare(recorded)
+        with timed_bars() as bars:
+            task = bars.add_task("running the twin", total=1.0)
+            calibrated = calibrate_and_compare(recorded, lambda share: bars.update(task, completed=share))
     except CannotCalibrate as error:
         raise Problem(f"{recording}: {error}", hint) from None
     with even_if_unread():
@@ -102,17 +106,18 @@ def _show(calibrated: Calibrated) -> None:
         stdout().print(f"Left out: {why}")
 
 
-def calibrate_and_compare(recorded: RecordedJob) -> Calibrated:
+def calibrate_and_compare(recorded: RecordedJob, progress: Progress = lambda _share: None) -> Calibrated:
     """Fit the twin, run it and compare; also fit it on a part and compare with the rest. Raises `CannotCalibrate`.
 
-    The twin runs without noise, so that the expected run is compared.
+    The twin runs without noise, so that the expected run is compared. `progress` is told the completed share.
     """
     snapshots = recorded.snapshots
     found = calibrate(snapshots, recorded.results)
     twin, whole = _run(recorded, found, found)
     splits = [Split("everything", "everything", whole, batch_error(found, snapshots, recorded.results))]
-    left_out = []
+    left_out: list[str] = []
     for split in (partial(_alternate, fitted=0), partial(_alternate, fitted=1), _halves):
+        progress((len(splits) + len(left_out)) / 4)
         try:
             splits.append(split(recorded, found))
         except CannotCalibrate as error:
