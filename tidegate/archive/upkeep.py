@@ -102,8 +102,9 @@ def expiries(
         if signed is not None:
             boundaries = {p: _block_end(signed.get((topic, p), ()), offset) for p, offset in boundaries.items()}
         dropped = tuple(f for f in old if all(span.last < boundaries[p] for p, span in f.spans.items()))
+        gone = {file.path for file in dropped}
         trimmed = tuple(
-            f for f in old if f not in dropped and any(span.first < boundaries[p] for p, span in f.spans.items())
+            f for f in old if f.path not in gone and any(span.first < boundaries[p] for p, span in f.spans.items())
         )
         if dropped or trimmed:
             found.append(Expiry(topic, before, boundaries, dropped, trimmed))
