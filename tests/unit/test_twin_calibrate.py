@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 from time import process_time
+from weakref import ref
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from tidegate.cli import app
 from tidegate.cli.calibrate import calibrate_and_compare
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.simulate import _recorded as _read
+from tidegate.events.envelope import decode
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch, Part, snapshot_id
 from tidegate.events.way import Way
@@ -231,6 +233,27 @@ def test_a_snapshot_from_a_wrong_clock_does_not_make_the_recording_years_long(se
     path = tmp_path / "snapshots.ndjson"
     path.write_text("".join(f"{each.model_dump_json()}\n" for each in (*right, wrong)))
     assert _read(path, "recorded") == right
+
+
+def test_the_snapshots_of_other_jobs_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten minutes of 1,000 jobs took 750 MB, of which one job was simulated."""
+    ours = _recorded()
+    names, at = [f"job-{number}" for number in range(90)], ours[0].sequence
+    others = [ours[0].model_copy(update={"job_id": job, "snapshot_id": snapshot_id(job, at)}) for job in names]
+    path = tmp_path / "snapshots.ndjson"
+    path.write_text("".join(f"{each.model_dump_json()}\n" for each in (*others, *ours)))
+    read: list[ref[MetricSnapshot]] = []
+    held = []
+
+    def counted(model: type[MetricSnapshot], value: bytes) -> MetricSnapshot:
+        held.append(sum(each() is not None for each in read))
+        made = decode(model, value)
+        read.append(ref(made))
+        return made
+
+    monkeypatch.setattr("tidegate.cli.offline.decode", counted)
+    assert _read(path, "recorded") == ours
+    assert max(held[: len(others)]) <= 2
 
 
 def test_starts_of_several_sizes_give_a_line() -> None:

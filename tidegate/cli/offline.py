@@ -121,10 +121,10 @@ def _opened(name: str) -> TextIO:
     return sys.stdin or io.StringIO()  # None if it is closed from the start
 
 
-def read_events(path: Path, model: type[W]) -> list[W]:
-    """Return the events of an NDJSON file; a bad line raises `Problem`."""
+def read_events(path: Path, model: type[W]) -> Iterator[W]:
+    """Yield the events of an NDJSON file; a bad line raises `Problem`."""
     with _opened(str(path)) as lines:
-        return list(_events(lines, str(path), model))
+        yield from _events(lines, str(path), model)
 
 
 def _events(lines: TextIO, name: str, model: type[W]) -> Iterator[W]:

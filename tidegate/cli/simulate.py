@@ -157,14 +157,15 @@ def _model(
 
 
 def _recorded(path: Path, job_id: str) -> list[MetricSnapshot]:
-    snapshots = read_events(path, MetricSnapshot)
     found: dict[int, MetricSnapshot] = {}
-    for snapshot in snapshots:
+    jobs = set[str]()
+    for snapshot in read_events(path, MetricSnapshot):
+        jobs.add(snapshot.job_id)
         if snapshot.job_id == job_id:
             found.setdefault(snapshot.sequence, snapshot)  # as the decider does
     if not found:
-        jobs = some({snapshot.job_id for snapshot in snapshots}) or "nothing"
-        raise Problem(f"--snapshots {path}: holds no snapshot of {job_id!r}, the job of the spec, but {jobs}")
+        held = some(jobs) or "nothing"
+        raise Problem(f"--snapshots {path}: holds no snapshot of {job_id!r}, the job of the spec, but {held}")
     return of_one_time(found.values())
 
 
