@@ -69,6 +69,16 @@ def test_a_query_that_is_done_does_not_hold_the_offsets_back(failure: str | None
     assert run.committed == {"rec": {0: committed}}
 
 
+def test_a_query_that_is_done_does_not_say_which_partitions_are_read() -> None:
+    """It has read all of a topic, and now another one reads only some partitions: those of nobody have no lag."""
+    run = fresh()
+    run.apply(replace(progress(0, 1, query="backfill"), committed={"rec": {0: 500, 1: 500}}))
+    run.apply(QueryTerminated("backfill", None))
+    run.apply(replace(progress(0, 10), committed={"rec": {0: 900}}, assigned=frozenset({"rec"})))
+    assert run.committed == {"rec": {0: 900}}
+    assert run.assigned == {"rec"}
+
+
 @pytest.mark.parametrize("name", [None, "copy"])
 def test_a_failed_query_counts_until_it_is_started_again_without_its_checkpoint(name: str | None) -> None:
     """A script may do so in a loop: each time with another id, and from the offsets that its options say."""

@@ -240,14 +240,10 @@ class ApplicationRun:
     def committed(self) -> events.PartitionOffsets:
         """The lowest committed offset of each partition over all queries; of a topic without, the previous run's."""
         lowest: dict[str, dict[int, int]] = {}
-        reading = {topic for query in self._queries.values() if not query.done for topic in query.committed}
-        for query in self._queries.values():
-            for topic, offsets in query.committed.items():
-                if query.done and topic in reading:
-                    continue
-                of_topic = lowest.setdefault(topic, {})
-                for partition, offset in offsets.items():
-                    of_topic[partition] = min(offset, of_topic.get(partition, offset))
+        for query, topic in self._readers():
+            of_topic = lowest.setdefault(topic, {})
+            for partition, offset in query.committed[topic].items():
+                of_topic[partition] = min(offset, of_topic.get(partition, offset))
         return {**self.inherited, **lowest}
 
     @property
@@ -261,9 +257,15 @@ class ApplicationRun:
     @property
     def assigned(self) -> frozenset[str]:
         """Topics of which only the partitions with a committed offset are read."""
+        readers = self._readers()
+        whole = {topic for query, topic in readers if topic not in query.assigned}
+        return frozenset(topic for _, topic in readers) - whole
+
+    def _readers(self) -> list[tuple[_Query, str]]:
+        """Return the queries that count, with each of their topics; one that is done does where no other one reads."""
         queries = self._queries.values()
-        whole = {topic for query in queries for topic in query.committed.keys() - query.assigned}
-        return frozenset(topic for query in queries for topic in query.assigned) - whole
+        reading = {topic for query in queries if not query.done for topic in query.committed}
+        return [(each, topic) for each in queries for topic in each.committed if not each.done or topic not in reading]
 
     @property
     def has_committed(self) -> bool:
