@@ -125,8 +125,8 @@ def snapshot(spec: JobSpec, seen: SourceAnswers, silence_seconds: float) -> Metr
         missing.append(Part.COMMITTED_OFFSETS)
     if seen.logs is None or not seen.logs.complete or (run is None and state is ClusterState.RUNNING):
         missing += [Part.PROGRESS, Part.TASKS]
-    elif figures is not None and figures.real_time and alive:
-        missing.append(Part.PROGRESS)  # its batches last as long as they should, whether or not there is work
+    elif figures is not None and (figures.real_time or figures.continuous) and alive:
+        missing.append(Part.PROGRESS)  # its batches last as long as they should, or there are none, whatever the work
     if slots is None or (has_cluster and pool is None):
         missing.append(Part.CAPACITY)
     if state is ClusterState.UNKNOWN:

@@ -426,6 +426,12 @@ def test_a_real_time_trigger_does_not_look_busy() -> None:
     assert (over.state, over.missing) == (ClusterState.STOPPED, ())
 
 
+def test_a_continuous_trigger_does_not_look_idle() -> None:
+    """Such a query has no batches, and its checkpoint says where it is: that is no reason to shrink."""
+    result = made(reading=logs(replace(IDLE, continuous=True)), view=master(app()))
+    assert result.missing == (Part.PROGRESS,)
+
+
 def test_what_a_real_time_query_has_processed_since_its_last_batch_is_unknown() -> None:
     """Its committed offsets stand still for minutes: taken as they are, lag and delay would grow although it works."""
     run = replace(IDLE, real_time=True, reads_on=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from tidegate.sparklog.events import (
     StageEnded,
     TaskEnded,
 )
+from tidegate.sparklog.parse import parse
 from tidegate.sparklog.rounds import growth
 
 T = datetime(2026, 11, 21, 14, 34, 0, tzinfo=UTC)
@@ -196,6 +198,21 @@ def test_a_real_time_query_is_known_until_a_batch_shows_otherwise() -> None:
         run.apply(replace(progress(number, number), real_time=real_time, input_records=records))
         seen.append(run.reading(between(0, 10)).real_time)
     assert seen == [True, True, False]
+
+
+def test_a_continuous_query_is_known_by_its_job() -> None:
+    """The properties are those that Spark 4.2 gives it; nothing else in the log tells of such a query."""
+    properties = {"__is_continuous_processing": "true", "sql.streaming.queryId": "q", "__continuous_start_epoch": "0"}
+    job = {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": 0, "Properties": properties}
+    started = parse(json.dumps(job, separators=(",", ":")).encode())
+    assert started is not None
+    run = fresh()
+    run.apply(QueryStarted("q", T))
+    assert not run.reading(between(0, 10)).continuous
+    run.apply(started)
+    assert run.reading(between(0, 10)).continuous
+    run.apply(QueryTerminated("q", None))
+    assert not run.reading(between(0, 10)).continuous
 
 
 def test_a_real_time_query_has_read_on_unless_a_batch_has_just_ended() -> None:

@@ -102,6 +102,8 @@ class Reading:
     """Whether a query has a real-time trigger: its batches last as long as they should, whatever there is to do."""
     reads_on: bool = False
     """Whether such a query has processed more than it has committed: it has ended no batch in the interval."""
+    continuous: bool = False
+    """Whether a query has a continuous trigger: it has no batches that could tell what it does."""
     idle_at: datetime | None = None
     """When all queries that read Kafka have found nothing new, and none has been in a batch since; None otherwise."""
     all_told: bool = False
@@ -137,6 +139,7 @@ class _Query:
     assigned: frozenset[str] = frozenset()
     limited: frozenset[str] = frozenset()
     real_time: bool = False
+    continuous: bool = False
     told: bool = False
     """Whether it has told what it reads."""
     operators: tuple[StateOperator, ...] = ()
@@ -324,6 +327,7 @@ class ApplicationRun:
             assigned=self.assigned if self.has_committed else self.inherited_assigned,
             clock_ahead_seconds=(max(missed) - interval.end).total_seconds() if missed else None,
             real_time=bool(real_time),
+            continuous=any(query.active and query.continuous for query in queries),
             reads_on=any(query.batch_at is None or not interval.holds(query.batch_at) for query in real_time),
             idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
             all_told=all(query.told for query in queries if not query.done),
@@ -407,6 +411,9 @@ class ApplicationRun:
 
     def _job_started(self, event: events.JobStarted) -> None:
         query = self._query(event.query_id)
+        query.continuous = event.continuous
+        if event.continuous:
+            return
         new = query.running is None or query.running.batch_id != event.batch_id
         if new and event.batch_id > query.last_batch:
             query.running, query.idle_at = BatchInProgress(event.batch_id, event.at), None

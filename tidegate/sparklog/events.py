@@ -141,6 +141,8 @@ class JobStarted:
     query_id: str
     batch_id: int
     at: datetime
+    continuous: bool = False
+    """Whether it is the job of a query with a continuous trigger, which has no batches: Spark tells nothing more."""
 
 
 @dataclass(frozen=True, slots=True)

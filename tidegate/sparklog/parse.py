@@ -296,6 +296,8 @@ def _looks_like_kafkas(partitions: Mapping[str, Any]) -> bool:
 def _job_started(event: Any) -> events.SparkEvent | None:
     properties = event.get("Properties") or {}
     batch, query = properties.get("streaming.sql.batchId"), properties.get("sql.streaming.queryId")
+    if query is not None and properties.get("__is_continuous_processing") == "true":
+        return events.JobStarted(_text(query), 0, _millis(event["Submission Time"]), continuous=True)
     if batch is None or query is None:  # a job outside a micro-batch
         return None
     return events.JobStarted(_text(query), int(batch), _millis(event["Submission Time"]))
