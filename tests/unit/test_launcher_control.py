@@ -402,6 +402,7 @@ def test_a_query_starts_even_if_nothing_can_be_told_about_it(tmp_path: Path) -> 
     assert launch.start_query(lambda _writer: query, writer) is query
     assert [line.partition(":")[0] for line in said] == [
         "cannot give the query a checkpoint",
+        "cannot remember the checkpoint",
         "cannot keep how the query was started",
         "cannot report the query",
     ]
