@@ -250,6 +250,8 @@ def _warnings(
         WarningCode.SOURCE_LIMITED: frozenset() if run is None else run.limited,
     }
     named = [SnapshotWarning(code=code, topics=tuple(sorted(topics))) for code, topics in found.items() if topics]
+    if run is not None and run.failed is not None:
+        named.append(SnapshotWarning(code=WarningCode.QUERY_FAILED, topics=tuple(sorted(run.failed))))
     if not seen.kafka.is_known:
         named.append(SnapshotWarning(code=WarningCode.KAFKA_UNKNOWN))
     if run is not None and run.real_time:

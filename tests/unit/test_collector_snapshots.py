@@ -410,6 +410,14 @@ def test_a_query_that_has_told_nothing_yet_is_given_time() -> None:
     assert made(reading=logs(replace(early, query_active=False, all_told=True)), view=master()).warnings is None
 
 
+def test_a_query_that_failed_while_others_go_on_is_named_by_its_topics() -> None:
+    """Else a lag that grows for ever looks like a lack of slots."""
+    result = made(reading=logs(replace(WORKING, failed=frozenset({"in", "a"}))), view=master(app()))
+    assert result.warnings == (SnapshotWarning(code=WarningCode.QUERY_FAILED, topics=("a", "in")),)
+    (other,) = made(reading=logs(replace(WORKING, failed=frozenset())), view=master(app())).warnings or ()
+    assert (other.code, other.topics) == (WarningCode.QUERY_FAILED, ()), "it has read no Kafka"
+
+
 def test_a_driver_with_another_clock_is_told() -> None:
     """Whoever asks why the utilization is unknown learns by how many seconds the clocks differ."""
     late = replace(WORKING, batches=(), batches_left_out=5, clock_ahead_seconds=-42.51)

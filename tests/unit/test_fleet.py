@@ -59,6 +59,7 @@ def test_warnings_of_the_newest_snapshot_are_told_in_words() -> None:
         (text,) = fleet.get("rates").warnings  # type: ignore[union-attr]
         assert "t0, t1, t2, t3, t4 and 2 more" in text
     for code, words in (
+        (WarningCode.QUERY_FAILED, "what it reads of its sources waits"),
         (WarningCode.REAL_TIME, "real-time trigger"),
         (WarningCode.KAFKA_UNKNOWN, "`kafka_cluster`"),
         (WarningCode.SOURCE_WAITS, "`minOffsetsPerTrigger`"),

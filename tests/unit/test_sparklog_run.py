@@ -112,6 +112,25 @@ def test_a_query_that_failed_next_to_another_one_still_counts() -> None:
     assert run.committed == {"rec": {0: 300}, "other": {0: 1}}
 
 
+def test_a_query_that_failed_while_others_go_on_is_told() -> None:
+    """Its topic is read by nobody. Once the script has started it again, or has ended, that is over."""
+    run = fresh()
+    for query, topic in (("main", "rec"), ("failed", "other")):
+        run.apply(QueryStarted(query, T, query))
+        run.apply(replace(progress(0, 1, query=query), committed={topic: {0: 300}}))
+    assert run.reading(between(0, 10)).failed is None
+    run.apply(QueryTerminated("failed", "boom"))
+    assert run.reading(between(0, 10)).failed == frozenset({"other"})
+    run.apply(QueryStarted("again", T, "failed"))
+    assert run.reading(between(0, 10)).failed is None, "nobody knows yet what it reads"
+    run.apply(replace(progress(0, 3, query="again"), committed={"other": {0: 400}}))
+    assert run.reading(between(0, 10)).failed is None
+    run.apply(QueryTerminated("again", "boom"))
+    assert run.reading(between(0, 10)).failed == frozenset({"other"})
+    run.apply(QueryTerminated("main", None))
+    assert run.reading(between(0, 10)).failed is None
+
+
 def test_queries_that_have_ended_do_not_add_up() -> None:
     """A script may start a new query for each hour's work; those that run, and one that failed, still count."""
     run = fresh()

@@ -20,6 +20,10 @@ _WORDS: dict[str, tuple[str, str]] = {
         "the job reads {topics}, which its spec does not name; it is measured all the same",
         "add it to `sources` in the spec, so that it also links the job to the ones that write it",
     ),
+    WarningCode.QUERY_FAILED: (
+        "a query of the job has failed and others go on, so what it reads of {topics} waits: no size changes that",
+        "read the driver's log, and let the script start that query again, or end, so that the job counts as failed",
+    ),
     WarningCode.KAFKA_UNKNOWN: (
         "the collector does not know the Kafka cluster that the spec names, so what waits there is not known",
         "add it to the collector's setting TIDEGATE_KAFKA_CLUSTERS, or correct `kafka_cluster` in the spec",
@@ -47,7 +51,7 @@ def in_words(warning: SnapshotWarning) -> tuple[str, str]:
     """Return what a warning says, and what to do about it."""
     unknown = (f"the collector warns of {warning.code}, which this version of Tidegate does not know", "upgrade it")
     said, remedy = _WORDS.get(warning.code, unknown)
-    topics = ", ".join(warning.topics[:_NAMED])
+    topics = ", ".join(warning.topics[:_NAMED]) or "its sources"
     if len(warning.topics) > _NAMED:
         topics += f" and {len(warning.topics) - _NAMED} more"
     seconds = warning.seconds or 0.0

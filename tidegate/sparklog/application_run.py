@@ -110,6 +110,8 @@ class Reading:
     """Whether every query that has not ended has told what it reads."""
     limited: frozenset[str] = frozenset()
     """Topics of which the newest batch of a query left records, as a limit of their own source binds."""
+    failed: frozenset[str] | None = None
+    """The topics that failed queries read, while others go on; None if none has failed."""
     ends: int = 0
     """How many runs of its queries have ended; one query may run again and again."""
 
@@ -301,7 +303,9 @@ class ApplicationRun:
         runs = [run for run in self._stage_runs if interval.holds(run.at)]
         queries = self._queries.values()
         running = sorted(self._running(), key=lambda batch: batch.started_at)
-        failures = [query.failure for query in queries if query.failure is not None and not query.replaced]
+        failed = [query for query in queries if query.failure is not None and not query.replaced]
+        active = any(query.active for query in queries) and self.ended is None
+        told = all(query.told for query in queries if not query.done)
         # A query that has ended holds no state any more; of an application without any other it is what was there last.
         holding = [query for query in queries if query.active] or queries
         idle = [query.idle_at for query in queries if query.active and query.committed]
@@ -310,9 +314,9 @@ class ApplicationRun:
             app_id=self.started.app_id,
             started_at=self.started.at,
             ended=self.ended is not None,
-            failure=failures[-1] if failures else ("exit code" if self.ended and self.ended.failed else None),
+            failure=failed[-1].failure if failed else ("exit code" if self.ended and self.ended.failed else None),
             query_seen=bool(queries),
-            query_active=any(query.active for query in queries) and self.ended is None,
+            query_active=active,
             query_id=self._first_query_id,
             committed=self.committed,
             batches=tuple(batches[-MAX_BATCHES:]),
@@ -330,8 +334,9 @@ class ApplicationRun:
             continuous=any(query.active and query.continuous for query in queries),
             reads_on=any(query.batch_at is None or not interval.holds(query.batch_at) for query in real_time),
             idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
-            all_told=all(query.told for query in queries if not query.done),
+            all_told=told,
             limited=frozenset(topic for query in queries if query.active for topic in query.limited),
+            failed=frozenset().union(*(each.committed for each in failed)) if failed and active and told else None,
             ends=self._ends,
         )
 
