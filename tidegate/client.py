@@ -117,7 +117,7 @@ def received(
     `since` is an instant or an age, compared with the time an event was written. Without `follow`, the iteration ends
     at the current end of the topic; with it, once `stop()` is true. With `job`, one or several, records whose headers
     name another job are passed over unread. Raises `Unreachable` or `NoSuchTopic` before the
-    first event, and `TimeoutError` if reading to the current end takes longer than `timeout_seconds`.
+    first event, and `TimeoutError` if nothing more comes for `timeout_seconds` before the current end.
     """
     topic, start = BY_MODEL[model].named(settings.topic_prefix), _instant(since)
     wanted = None if job is None else frozenset([job] if isinstance(job, str) else job)
@@ -128,8 +128,9 @@ def received(
             message = reader.poll(0.25 if reader.at_end else 0.05)
             if message is None:
                 if not follow and not reader.at_end and time.monotonic() > deadline:
-                    raise TimeoutError(f"reading {topic} to its end took more than {timeout_seconds:g} s")
+                    raise TimeoutError(f"{topic}: nothing came for {timeout_seconds:g} s before its end")
                 continue
+            deadline = time.monotonic() + timeout_seconds
             if message.value() is None and model is JobSpec:
                 continue  # a tombstone: the job was removed
             headers = headers_of(message)

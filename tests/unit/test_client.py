@@ -113,6 +113,32 @@ def test_a_timestamp_that_no_calendar_has_ends_no_reading(monkeypatch: pytest.Mo
     assert newest > datetime.now(UTC)
 
 
+def test_a_long_topic_is_read_to_its_end_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the hours of 1,000 jobs, a question about one job was given up after a minute, at the first short pause."""
+    now, events = [0.0], [snapshot(number) for number in range(5)]
+
+    class Snapshots:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.answers: list[FakeMessage | None] = []
+            for offset, event in enumerate(events):
+                self.answers += [None, FakeMessage(0, offset, event)]
+            self.close = lambda: None
+
+        at_end = property(lambda self: not self.answers)
+
+        def poll(self, _seconds: float = 0.0) -> FakeMessage | None:
+            now[0] += 25.0
+            return self.answers.pop(0)
+
+    monkeypatch.setattr(client, "TopicReader", Snapshots)
+    monkeypatch.setattr(client, "check_reachable", lambda *_: None)
+    monkeypatch.setattr("tidegate.client.time.monotonic", lambda: now[0])
+    assert list(tidegate.snapshots()) == events
+    monkeypatch.setattr(Snapshots, "poll", lambda _self, _seconds=0.0: now.append(now.pop() + 25.0))
+    with pytest.raises(TimeoutError, match="snapshots: nothing came for 60 s before its end"):
+        list(tidegate.snapshots())
+
+
 def test_an_unreachable_broker_is_named() -> None:
     """An unreachable broker raises a ConnectionError with the address."""
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 ") as caught:
