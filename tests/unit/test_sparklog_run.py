@@ -131,6 +131,22 @@ def test_a_query_that_failed_while_others_go_on_is_told() -> None:
     assert run.reading(between(0, 10)).failed is None
 
 
+@pytest.mark.parametrize("name", [None, "copy"])
+def test_a_query_that_failed_in_its_first_batch_is_told_until_it_is_started_again(name: str | None) -> None:
+    """It has told nothing, so nobody knows what it read; once another one of its name works, it has not failed."""
+    run = fresh()
+    run.apply(QueryStarted("main", T, "main"))
+    run.apply(progress(0, 1, query="main"))
+    run.apply(QueryStarted("failed", T, name))
+    run.apply(QueryTerminated("failed", "boom"))
+    reading = run.reading(between(0, 10))
+    assert (reading.failed, reading.all_told) == (frozenset(), False)
+    run.apply(QueryStarted("again", T, name))
+    run.apply(replace(progress(0, 3, query="again"), committed={"other": {0: 400}}))
+    reading = run.reading(between(0, 10))
+    assert (reading.failed, reading.failure, reading.all_told) == (None, None, True)
+
+
 def test_queries_that_have_ended_do_not_add_up() -> None:
     """A script may start a new query for each hour's work; those that run, and one that failed, still count."""
     run = fresh()

@@ -45,7 +45,8 @@ class WarningCode(StrEnum):
     TOPIC_NOT_LISTED = "topic_not_listed"
     """The job reads topics that the spec does not name. They are measured, too."""
     QUERY_FAILED = "query_failed"
-    """A query of the job has failed, and the driver goes on with others. What it reads of these topics waits."""
+    """A query of the job has failed, and the driver goes on with others. What it reads waits: of these topics, if it
+    has told any."""
     KAFKA_UNKNOWN = "kafka_unknown"
     """The collector's settings do not name the Kafka cluster of the spec, so no offsets are known."""
     REAL_TIME = "real_time"

@@ -111,7 +111,7 @@ class Reading:
     limited: frozenset[str] = frozenset()
     """Topics of which the newest batch of a query left records, as a limit of their own source binds."""
     failed: frozenset[str] | None = None
-    """The topics that failed queries read, while others go on; None if none has failed."""
+    """The topics of which failed queries have told, while others go on; None if none has failed."""
     ends: int = 0
     """How many runs of its queries have ended; one query may run again and again."""
 
@@ -152,9 +152,9 @@ class _Query:
         return not self.active and (self.failure is None or self.replaced)
 
     def replaces(self, other: _Query) -> bool:
-        """Whether it was started after another one had failed, as that one was, and reads the same topics."""
+        """Whether it was started after another one had failed, as that one was, and reads all that that one told of."""
         later = not other.active and other.failure is not None and self.started_at_end >= other.ended
-        return later and self.name == other.name and set() < other.committed.keys() <= self.committed.keys()
+        return later and self.name == other.name and other.committed.keys() <= self.committed.keys()
 
     def is_newer_run(self, event: events.QueryProgress) -> bool:
         """Whether another run tells this, later; within a run, batch ids never fall."""
@@ -305,7 +305,7 @@ class ApplicationRun:
         running = sorted(self._running(), key=lambda batch: batch.started_at)
         failed = [query for query in queries if query.failure is not None and not query.replaced]
         active = any(query.active for query in queries) and self.ended is None
-        told = all(query.told for query in queries if not query.done)
+        told = all(query.told for query in queries if query.active)
         # A query that has ended holds no state any more; of an application without any other it is what was there last.
         holding = [query for query in queries if query.active] or queries
         idle = [query.idle_at for query in queries if query.active and query.committed]
@@ -334,7 +334,7 @@ class ApplicationRun:
             continuous=any(query.active and query.continuous for query in queries),
             reads_on=any(query.batch_at is None or not interval.holds(query.batch_at) for query in real_time),
             idle_at=min((at for at in idle if at is not None), default=None) if None not in idle else None,
-            all_told=told,
+            all_told=all(query.told for query in queries if not query.done),
             limited=frozenset(topic for query in queries if query.active for topic in query.limited),
             failed=frozenset().union(*(each.committed for each in failed)) if failed and active and told else None,
             ends=self._ends,
