@@ -10,6 +10,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.fake_queries import FakeQuery, FakeWriter
 from tidegate.launcher.queries.checkpoints import CheckpointPlaces
+from tidegate.launcher.queries.query_start import QueryStart
 from tidegate.launcher.spark.hadoop import place_of
 
 START = DataStreamWriter.start
@@ -17,7 +18,7 @@ START = DataStreamWriter.start
 
 def _placed(writer: FakeWriter, places: CheckpointPlaces | None = None, *args: Any, **kwargs: Any) -> str | None:
     """Return the location that a query is given, or None."""
-    (places or CheckpointPlaces()).place(START, writer, args, kwargs)
+    (places or CheckpointPlaces()).place(QueryStart(START, writer, args, kwargs))
     found = writer.options.get("checkpointLocation")
     return found.get() if found.isDefined() else None
 
@@ -45,7 +46,7 @@ def test_queries_without_a_name_get_places_that_stay() -> None:
 def test_other_queries_are_left_to_spark(writer: FakeWriter, kwargs: dict[str, str]) -> None:
     """A query's own location counts, and one with a name finds its folder by the name."""
     before = dict(writer.options)
-    CheckpointPlaces().place(START, writer, (), kwargs)
+    CheckpointPlaces().place(QueryStart(START, writer, (), kwargs))
     assert dict(writer.options) == before
 
 

@@ -16,10 +16,8 @@ is not reported: what it wrote is gone with the driver anyway.
 
 from __future__ import annotations
 
-import inspect
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -39,19 +37,19 @@ class CheckpointPlaces:
         self._unnamed = 0
         self._given: set[str] = set()
         self._temporary: set[str] = set()
-        self._started: dict[str, tuple[str, Any]] = {}
-        """What was started last at the places of queries without a name: where in the script, and the query."""
+        self._origins: dict[str, str] = {}
+        """What each place of a query without a name was given for, last."""
+        self._started: dict[str, Any] = {}
+        """The query that was started there last."""
 
-    def place(
-        self, start: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], origin: str = ""
-    ) -> None:
-        """Give the query that `start(writer, *args, **kwargs)` will start a checkpoint that stays, if it has none.
+    def place(self, how: QueryStart, origin: str = "") -> None:
+        """Give a query that is about to start a checkpoint that stays, if it has none.
 
         `origin` tells which query of the script it is; an empty one, that nobody knows.
         """
+        writer, asked = how.writer, how.asked
         location = writer._spark.conf.get(SETTING, None)
-        asked = inspect.signature(start).bind_partial(writer, *args, **kwargs).arguments
-        if not location or any(key.lower() == _OPTION.lower() for key in asked.get("options", {})):
+        if not location or any(key.lower() == _OPTION.lower() for key in asked):
             return
         options = private_field(writer, "extraOptions")
         own = options.get(_OPTION)
@@ -83,13 +81,15 @@ class CheckpointPlaces:
     def started(self, how: QueryStart, query: Any) -> None:
         """Remember which query was started at a place that it was given."""
         option = private_field(how.writer, "extraOptions").get(_OPTION)
-        if option.isDefined() and option.get() in self._given:
-            self._started[option.get()] = how.origin, query
+        if option.isDefined() and option.get() in self._origins:
+            self._started[option.get()] = query
 
     def _of_name(self, location: str, name: str | None, origin: str = "") -> str | None:
         """Return the place of a query; None if Spark finds a good one by the name."""
         if not name:
-            return self._failed_at(origin) or self._next(location)
+            place = self._failed_at(origin) or self._next(location)
+            self._origins[place] = origin
+            return place
         folder = re.sub("[:/]", "_", name)
         if folder == name or (":" not in name and newest_batch(place_of(f"{location}/{name}") / "offsets") is not None):
             return None  # or it began there before
@@ -101,8 +101,8 @@ class CheckpointPlaces:
         """Return the place of the only query of an origin that has failed, if there is just one."""
         failed = [
             place
-            for place, (of, query) in self._started.items()
-            if of == origin and not query.isActive and query.exception() is not None
+            for place, query in self._started.items()
+            if self._origins[place] == origin and not query.isActive and query.exception() is not None
         ]
         return failed[0] if origin and len(failed) == 1 else None
 

@@ -52,10 +52,7 @@ class QueryStarter:
         with self._turn.lock:
             self._admit(how.writer._spark.sparkContext)
             origin = self._log.attempt("see which query it is", lambda: how.origin) or ""
-            place = self._places.place
-            self._log.attempt(
-                "give the query a checkpoint", place, how.function, how.writer, how.args, how.kwargs, origin
-            )
+            self._log.attempt("give the query a checkpoint", self._places.place, how, origin)
 
     def allow(self, context: Any, session: Any, statement: Any) -> str | None:
         """Check the fence for a query that a main class starts; return a place for its checkpoint if it has none.
