@@ -67,15 +67,17 @@ class Client:
             raise self.fails[name]
 
 
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "made", [], raising=False)
+    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
+
+
 @pytest.mark.parametrize(
     ("call", "error"), [("produce", FATAL), ("poll", FATAL), ("flush", FATAL), ("poll", LATE), ("flush", LATE)]
 )
-def test_a_producer_that_has_failed_for_good_is_replaced(
-    call: str, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_producer_that_has_failed_for_good_is_replaced(call: str, error: Exception) -> None:
     """A broker that has lost its newest records refuses the sequence numbers of an idempotent producer for ever."""
-    monkeypatch.setattr(Client, "made", [], raising=False)
-    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
     publisher = Publisher(ServiceSettings())
     (first,) = Client.made
     first.fails[call] = error
@@ -92,8 +94,6 @@ def test_a_producer_that_has_failed_for_good_is_replaced(
 
 def test_a_flush_that_fails_leaves_nothing_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The records of the next one arrive: the collector would count them as lost, the operator publish them again."""
-    monkeypatch.setattr(Client, "made", [], raising=False)
-    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
     publisher = Publisher(ServiceSettings())
     (first,) = Client.made
     first.hangs.add(b"lost")
@@ -110,10 +110,8 @@ def test_a_flush_that_fails_leaves_nothing_to_the_next_one(monkeypatch: pytest.M
     publisher.flush()
 
 
-def test_nobody_waits_for_the_record_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_the_record_of_another() -> None:
     """The actuator's commands publish side by side; one whose broker hangs must not hold up all the others."""
-    monkeypatch.setattr(Client, "made", [], raising=False)
-    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
     publisher = Publisher(ServiceSettings(delivery_timeout_seconds=1.0))
     (client,) = Client.made
     client.hangs.add(b"slow")
@@ -126,10 +124,8 @@ def test_nobody_waits_for_the_record_of_another(monkeypatch: pytest.MonkeyPatch)
             slow.result(5)
 
 
-def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good() -> None:
     """Else the decider would wait until its watchdog ends it."""
-    monkeypatch.setattr(Client, "made", [], raising=False)
-    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
 
     async def play() -> None:
         producer = AwaitedProducer(ServiceSettings())
@@ -143,10 +139,8 @@ def test_whoever_waits_for_an_acknowledgement_hears_of_a_failure_for_good(monkey
     asyncio.run(play())
 
 
-def test_a_report_that_nobody_waits_for_stops_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_nobody_waits_for_stops_no_others() -> None:
     """The loop of its sender may have ended by then; whoever sends next still hears of theirs."""
-    monkeypatch.setattr(Client, "made", [], raising=False)
-    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
     producer = AwaitedProducer(ServiceSettings())
     (client,) = Client.made
     client.hangs.add(b"k")
@@ -167,10 +161,8 @@ def test_a_record_is_sent_again_before_it_is_given_up(delivery: float, request_m
     assert conf.consumer_metadata_max_age_ms < 10_000
 
 
-def test_a_record_that_is_refused_costs_no_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_refused_costs_no_producer() -> None:
     """Only what a client cannot recover from needs another one."""
-    monkeypatch.setattr(Client, "made", [], raising=False)
-    monkeypatch.setattr("tidegate.runtime.producer.Producer", Client)
     publisher = Publisher(ServiceSettings())
     Client.made[0].fails["produce"] = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
     with pytest.raises(NotDelivered):

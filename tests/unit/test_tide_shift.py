@@ -169,11 +169,9 @@ def learned(*looks: tuple[str, int, float, float]) -> TideMemory:
 
 def test_a_commit_that_gets_faster_makes_no_record_cheaper() -> None:
     """The overhead falls from 2 s to 0.2 s, below what a batch is still believed to last without any record."""
-    before = learned(*[("app-1", records, 0.001 * records, 2.0) for records in [200, 400, 300] * 10])
-    after = learned(
-        *[("app-1", records, 0.001 * records, 2.0) for records in [200, 400, 300] * 10],
-        *[("app-1", records, 0.001 * records, 0.2) for records in [200, 400, 300] * 3],
-    )
+    slow = [("app-1", records, 0.001 * records, 2.0) for records in [200, 400, 300] * 10]
+    fast = [("app-1", records, 0.001 * records, 0.2) for records in [200, 400, 300] * 3]
+    before, after = learned(*slow), learned(*slow, *fast)
     assert before.sizes[-1].cost == pytest.approx(0.001, rel=0.05)
     assert after.sizes[-1].cost == pytest.approx(0.001, rel=0.2)
     assert after.sizes[-1].overhead == pytest.approx(0.2, abs=0.2)
