@@ -131,11 +131,11 @@ NAMED = 20
 """Most names in a line: of 1,000 jobs, the others are counted."""
 
 
-def some(names: Iterable[str]) -> str:
-    """Return names in their order, the first `NAMED` of them."""
+def some(names: Iterable[str], most: int = NAMED) -> str:
+    """Return names in their order, at most so many of them."""
     ordered = sorted(names)
-    more = f" and {figure(len(ordered) - NAMED)} more" if len(ordered) > NAMED else ""
-    return ", ".join(ordered[:NAMED]) + more
+    more = f" and {figure(len(ordered) - most)} more" if len(ordered) > most else ""
+    return ", ".join(ordered[:most]) + more
 
 
 def size(parallelism: float | None) -> str:

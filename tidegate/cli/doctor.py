@@ -6,7 +6,7 @@ import platform
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ from tidegate.stack.jars import (
 from tidegate.stack.java import find_java
 from tidegate.stack.redis import find_redis
 from tidegate.stack.versions import SPARK_VERSIONS, known
-from tidegate.terminal import stdout, styled, table
+from tidegate.terminal import some, stdout, styled, table
 
 DEMO_MEMORY_GB = 4.0
 """What the demo's Kafka, Redis, Spark master, worker, driver and executors need together."""
@@ -323,7 +323,7 @@ def _clusters(kind: str, specs: Iterable[JobSpec], look: Callable[[str, str], Fi
             jobs.setdefault(spec.application.rest_url.rstrip("/"), []).append(spec.job_id)
 
     def named(url: str) -> Finding:
-        return look(f"{kind} of {_some_of(sorted(jobs[url]))}", url)
+        return look(f"{kind} of {some(jobs[url], _NAMED)}", url)
 
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         yield from pool.map(named, sorted(jobs))
@@ -336,12 +336,7 @@ def warnings_about(newest: Mapping[str, MetricSnapshot]) -> Iterator[Finding]:
         for words in map(in_words, snapshot.warnings or ()):
             jobs.setdefault(words, []).append(job_id)
     for (said, remedy), names in jobs.items():
-        yield Finding("warn", f"measurement of {_some_of(names)}", said, remedy)
-
-
-def _some_of(jobs: Sequence[str]) -> str:
-    more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
-    return ", ".join(jobs[:_NAMED]) + more
+        yield Finding("warn", f"measurement of {some(names, _NAMED)}", said, remedy)
 
 
 def files_of_jobs(specs: Mapping[str, JobSpec], files: Files, silent: dict[str, str]) -> Iterator[Finding]:

@@ -58,9 +58,8 @@ class TopicFormat(NamedTuple):
 
 def _spec(s: JobSpec) -> tuple[object, ...]:
     when, by, why = (clock(s.change.at), s.change.by, s.change.reason) if s.change is not None else ("", "", "")
-    mode = s.scaling.mode.value if s.running else "stopped"
     sizes = f"{s.scaling.min_parallelism} to {s.scaling.max_parallelism}"
-    return when, s.job_id, s.version, mode, s.scaling.policy, sizes, by, why
+    return when, s.job_id, s.version, s.shown_mode, s.scaling.policy, sizes, by, why
 
 
 def _snapshot(s: MetricSnapshot) -> tuple[object, ...]:

@@ -171,16 +171,15 @@ def jobs(
     rows: list[list[object]] = []
     for spec in specs:
         decision = newest.get(spec.job_id)
-        mode = spec.scaling.mode.value if spec.running else "stopped"
         if decision is None:
             none = f"no decision {_none_since(since)}"
-            rows.append([spec.job_id, mode, spec.scaling.policy, "", "", "", "", "", none])
+            rows.append([spec.job_id, spec.shown_mode, spec.scaling.policy, "", "", "", "", "", none])
             continue
         seen = decision.evidence
         rows.append(
             [
                 spec.job_id,
-                mode,
+                spec.shown_mode,
                 spec.scaling.policy,
                 slots_now(decision),
                 styled(decision.status.value),

@@ -440,6 +440,11 @@ class JobSpec(Wire):
         return self.scaling.min_parallelism or self.application.executor_cores
 
     @property
+    def shown_mode(self) -> str:
+        """The mode, or `stopped` for a job that is not meant to run."""
+        return self.scaling.mode.value if self.running else "stopped"
+
+    @property
     def digest(self) -> str:
         """A checksum of all that the spec says: one that was removed and applied again may have the same version."""
         said = self.model_dump(mode="json", exclude_defaults=True)

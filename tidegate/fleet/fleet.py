@@ -99,7 +99,7 @@ class FleetJob:
     @property
     def mode(self) -> str:
         """The mode in the spec; `stopped` if the job is not meant to run."""
-        return _mode_of(self.spec)
+        return self.spec.shown_mode
 
     def trouble(self, now: datetime) -> Trouble | None:
         """Return why the job's status alone does not tell the truth."""
@@ -201,7 +201,7 @@ class FleetJob:
         if spec.manual is not None and spec.manual.requested_at == change.at:
             asked = f"asked for {spec.manual.parallelism} slots"
         else:
-            asked = f"version {spec.version}, {_mode_of(spec)}"
+            asked = f"version {spec.version}, {spec.shown_mode}"
         self._note(LogEntry(change.at, EntryKind.OPERATOR, change.by, f"{asked}: {change.reason}"))
 
     def _note(self, entry: LogEntry) -> None:
@@ -314,10 +314,6 @@ def point_of(decision: Decision) -> TimelinePoint:
         lag_records=_known(seen.lag_records),
         slots=decision.current_parallelism if decision.size_is_known else math.nan,
     )
-
-
-def _mode_of(spec: JobSpec) -> str:
-    return spec.scaling.mode.value if spec.running else "stopped"
 
 
 def _known(value: float | None) -> float:
