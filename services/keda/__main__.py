@@ -11,12 +11,12 @@ from datetime import timedelta
 
 from services.keda.app import ExternalScaler, serve
 from services.keda.settings import KedaSettings
-from tidegate.fleet.feed import Feed
+from tidegate.fleet.feed import Feed, is_live
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.metrics import new_registry
-from tidegate.runtime.service import FAILED, run_service, take_no_arguments
+from tidegate.runtime.service import run_service, take_no_arguments
 from tidegate.runtime.topics import check_topics
 
 log = logging.getLogger("keda")
@@ -26,7 +26,7 @@ CLOSE_SECONDS = 5.0
 
 
 def run(settings: KedaSettings) -> int:
-    """Check the topics, then answer until a signal, or until the topics cannot be read; return the exit code."""
+    """Check the topics, then answer until a signal; return the exit code. Raises `TopicsLost`."""
     check_topics(settings)
     clock, registry, stopping = SystemClock(), new_registry("keda"), threading.Event()
     health = Health(clock, registry)
@@ -41,16 +41,15 @@ def run(settings: KedaSettings) -> int:
         health.serve(settings.health_host, settings.health_port)
         dependencies.start()
         try:
-            while feed.state in {"loading", "live"} and not stopping.wait(BEAT_SECONDS):
+            while not stopping.wait(BEAT_SECONDS):
+                is_live(feed)
                 health.beat()
         finally:
             scaler.ending.set()
             server.stop(CLOSE_SECONDS).wait(CLOSE_SECONDS + 1)
             dependencies.stop()
             health.close()
-        if not stopping.is_set():
-            log.critical("cannot read the topics: %s", feed.state)
-        return 0 if stopping.is_set() else FAILED
+        return 0
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from services.operator.reconcile import ObjectPlan, plan
 from services.operator.resource import FINALIZER, StreamingJob, streaming_job
 from services.operator.status import changes
 from tidegate.events.job import JobSpec
+from tidegate.fleet.feed import is_live
 from tidegate.fleet.fleet import LiveFleet
 from tidegate.launcher.kubernetes.api import ApiError
 from tidegate.operate import publish, remove
@@ -34,10 +35,6 @@ ROUND_SECONDS = 10.0
 """How long a round may take: what it does for an object is decided on what the objects were at its start."""
 SEEN_WITHIN_SECONDS = 10.0
 """How long a version that was just published counts although the jobs topic has not shown it yet."""
-
-
-class TopicsLost(RuntimeError):
-    """The topics can no longer be read; a new start may help."""
 
 
 @dataclass(kw_only=True)
@@ -76,10 +73,8 @@ class Operator:
     def turn(self) -> None:
         """Do one round. Before all topics have been read nothing is done: a job would seem to be missing."""
         self.health.beat()
-        if self.jobs.state == "loading":
+        if not is_live(self.jobs):
             return
-        if self.jobs.state != "live":
-            raise TopicsLost(f"cannot read the topics: {self.jobs.state}")
         try:
             items = self.cluster.all()
         except ApiError as error:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.operator.app import ROUND_SECONDS, Operator, TopicRequests, TopicsLost
+from services.operator.app import ROUND_SECONDS, Operator, TopicRequests
 from services.operator.cluster import KubernetesStreamingJobs
 from services.operator.status import camel, changes
 from tests.support.events import command, job, result
@@ -28,6 +28,7 @@ from tidegate.operate import with_mode
 from tidegate.runtime.health import Health
 from tidegate.runtime.producer import TooLarge
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import TopicsLost
 from tools import crd
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import re
@@ -19,10 +20,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.support.events import job, overloaded
+from tests.support.fake_streaming_jobs import FakeJobs
 from tests.support.fake_world import FakeWorld
 from tests.support.token_endpoint import TokenEndpoint, login_by
 from tests.unit.test_decider_handler import Bench
 from tidegate.events.way import Way
+from tidegate.launcher.kubernetes.access import ApiAccess
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import Repeats, about, configure
 from tidegate.runtime.reach import ask
@@ -122,6 +125,39 @@ def test_an_error_is_logged_before_the_last_line(
     assert (why["level"], str(error) in why["message"]) == ("CRITICAL", True)
     assert ("exception" not in why) == explained
     assert last["message"] == f"stopped by an error, exit code {code}"
+
+
+class LostFeed(FakeJobs):
+    """A feed that could read the topics, and no longer can."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__()
+        self.state = "no right to read"
+
+    def start(self) -> None:
+        """Have nothing to start."""
+
+    def close(self) -> None:
+        """Have nothing to close."""
+
+
+@pytest.mark.parametrize("service", ["keda", "operator"])
+def test_a_service_that_can_no_longer_read_the_topics_says_so(
+    service: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one sentence, the same in each, and with the exit code of an error that a new start may help against."""
+    main = importlib.import_module(f"services.{service}.__main__")
+    monkeypatch.setattr(main, "Feed", LostFeed)
+    monkeypatch.setattr(main, "check_topics", lambda _: None)
+    monkeypatch.setattr(main, "kafka_probe", lambda _: lambda: None)
+    monkeypatch.setattr(ApiAccess, "find", lambda: ApiAccess("http://127.0.0.1:1", "the test"))
+    monkeypatch.setenv("TIDEGATE_KEDA_PORT", "0")
+    monkeypatch.setenv("TIDEGATE_HEALTH_PORT", "0")
+    assert main.main() == 1
+    why, last = lines(capsys.readouterr().err)[-2:]
+    assert (why["message"], why["level"]) == ("cannot continue: cannot read the topics: no right to read", "CRITICAL")
+    assert "exception" not in why
+    assert last["message"] == "stopped by an error, exit code 1"
 
 
 def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

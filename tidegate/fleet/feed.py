@@ -23,12 +23,13 @@ from tidegate.events.result import ActionResult
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import phases_of
-from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, FleetJob, is_plausible
+from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, FleetJob, LiveFleet, is_plausible
 from tidegate.runtime.consumer import TopicReader, headers_of, written_at
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.producer import said
 from tidegate.runtime.service import EXPLAINED
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.topics import TopicsLost
 
 log = logging.getLogger(__name__)
 
@@ -212,6 +213,13 @@ class Feed:
             if isinstance(event, Decision):
                 self._places[event.job_id] = message.partition() or 0, message.key() or b""
             self._fleet.take(event)
+
+
+def is_live(jobs: LiveFleet) -> bool:
+    """Return whether the topics have been read to their end; raise `TopicsLost` if they can no longer be read."""
+    if jobs.state in {"live", "loading"}:
+        return jobs.state == "live"
+    raise TopicsLost(f"cannot read the topics: {jobs.state}")
 
 
 def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decision | None:

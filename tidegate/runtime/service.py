@@ -19,7 +19,7 @@ from tidegate.runtime.logs import configure, log_stopped
 from tidegate.runtime.producer import said
 from tidegate.runtime.reach import Unreachable
 from tidegate.runtime.settings import ServiceSettings
-from tidegate.runtime.topics import TopicsDoNotFit
+from tidegate.runtime.topics import TopicsDoNotFit, TopicsLost
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -27,7 +27,7 @@ WRONG_SET_UP = 2
 """Exit code for settings or topics that are wrong: starting again does not help."""
 FAILED = 1
 """Exit code for every other error: starting again may help."""
-EXPLAINED = (TooManyDeadLetters, KafkaException, Unreachable, TimeoutError)
+EXPLAINED = (TooManyDeadLetters, KafkaException, Unreachable, TopicsLost, TimeoutError)
 """Errors whose text says enough; any other is logged with its traceback."""
 
 

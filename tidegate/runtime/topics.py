@@ -20,6 +20,10 @@ class TopicsDoNotFit(RuntimeError):
     """The broker's topics do not fit Tidegate; the text says which and why."""
 
 
+class TopicsLost(RuntimeError):
+    """The topics can no longer be read; a new start may help."""
+
+
 def ensure_topics(
     settings: ServiceSettings, *, partitions: int = 8, replication: int = 1, for_ever: bool = False
 ) -> list[str]:
