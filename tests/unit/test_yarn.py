@@ -134,6 +134,20 @@ def test_a_refused_submission_says_why(cluster: YarnCluster) -> None:
     assert cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2)) == "tidegate-rates-7-2"
 
 
+def test_a_spark_that_is_not_found_is_no_late_answer(cluster: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was submitted, so nobody has to wait for a driver that may arrive."""
+    run = subprocess.run
+
+    def slow(command: list[str], **options: Any) -> Any:
+        if "pyspark.find_spark_home" in command:
+            raise subprocess.TimeoutExpired(command, options["timeout"])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    with pytest.raises(BackendRefused, match=r"cannot find Spark: .*find_spark_home.* timed out after 60 seconds"):
+        cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
+
+
 def test_only_some_drivers_are_submitted_at_once(cluster: YarnCluster, tmp_path: Path) -> None:
     """Each `spark-submit` is a JVM on the actuator's machine, and after an outage hundreds of jobs may start."""
     running = tmp_path / "running"

@@ -48,7 +48,7 @@ class Local:
                     stderr=out,
                     start_new_session=True,
                 )
-        except (OSError, subprocess.SubprocessError) as error:
+        except OSError as error:
             raise BackendRefused(f"spark-submit of {submission.spec.job_id} ({log}): {error}") from error
         _await_words(child)
         submission_id = f"{child.pid}-{_start_tick(child.pid)}"

@@ -6,13 +6,20 @@ import os
 import subprocess
 import sys
 
+from services.actuator.backends import BackendRefused
 from tidegate.runtime.settings import NOT_SETTINGS, PREFIX
 
 
 def spark_submit() -> str:
-    """Return the path of `spark-submit`: that of `$SPARK_HOME`, or of the installed pyspark."""
+    """Return the path of `spark-submit`: that of `$SPARK_HOME`, or of the installed pyspark.
+
+    Raises `BackendRefused` if neither is found.
+    """
     command = [sys.executable, "-m", "pyspark.find_spark_home"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BackendRefused(f"cannot find Spark: {error}") from error
     return f"{found.stdout.strip()}/bin/spark-submit"
 
 

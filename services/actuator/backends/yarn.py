@@ -112,7 +112,7 @@ class Yarn:
                 )
         except subprocess.TimeoutExpired as error:
             raise BackendUnreachable(f"spark-submit of {spec.job_id} did not end in {SUBMIT_SECONDS:g} s") from error
-        except (OSError, subprocess.SubprocessError) as error:
+        except OSError as error:
             raise BackendRefused(f"spark-submit of {spec.job_id}: {error}") from error
         if ran.returncode and not self._of(spec, tag):
             raise BackendRefused(f"spark-submit of {spec.job_id} ended with {ran.returncode}: {_why(ran.stderr)}")
