@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,9 +131,14 @@ class JobDrivers:
         """Return how many task slots the cluster has granted to an application; None if it does not say."""
         return self.backend.granted(self.spec, application_id)
 
-    def submit(self, token: Token, parallelism: int, *, handover: bool = False) -> str:
-        """Start a driver; return its id. After `BackendUnreachable` it may have been started or not."""
-        return self.backend.submit(Submission(self.spec, token, parallelism, handover))
+    def submit(
+        self, token: Token, parallelism: int, check: Callable[[], object] = lambda: None, *, handover: bool = False
+    ) -> str:
+        """Start a driver; return its id. After `BackendUnreachable` it may have been started or not.
+
+        While it has to wait before that, `check` may stop it by an error.
+        """
+        return self.backend.submit(Submission(self.spec, token, parallelism, handover, check))
 
     def request_stop(self, token: Token, command_id: str) -> None:
         """Ask every run older than `token` to stop at a batch boundary within the spec's deadline."""

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
 from services.actuator.backends.yarn import SUBMITS, Yarn, launcher_code
+from services.actuator.task import Abandoned
 from services.collector.clusters import Clusters
 from services.collector.kubernetes import KubernetesClusters
 from services.collector.master import HttpMaster
@@ -161,6 +162,28 @@ def test_only_some_drivers_are_submitted_at_once(cluster: YarnCluster, tmp_path:
     seen = [int(line) for line in (tmp_path / "most").read_text().split()]
     assert len(seen) == len(submissions)
     assert max(seen) <= SUBMITS
+
+
+def test_a_start_that_waits_for_others_is_given_up_when_the_actuator_stops(
+    cluster: YarnCluster, tmp_path: Path
+) -> None:
+    """Its `spark-submit` would outlive the actuator, and start a driver next to the one of the next actuator."""
+    (tmp_path / "bin" / "spark-submit").write_text(f"#!/bin/sh\necho >> {tmp_path}/started\nsleep 1\n")
+    cancelled = threading.Event()
+
+    def check() -> None:
+        if cancelled.is_set():
+            raise Abandoned
+
+    submissions = [Submission(cluster.spec, Token(epoch, 1), 2, check=check) for epoch in range(SUBMITS + 2)]
+    with ThreadPoolExecutor(len(submissions)) as pool:
+        futures = [pool.submit(cluster.backend.submit, each) for each in submissions]
+        assert wait_until((tmp_path / "started").exists, 20, 0.01)
+        cancelled.set()
+        ended = [type(future.exception()) for future in futures]
+    started = len((tmp_path / "started").read_text().splitlines())
+    assert started <= SUBMITS
+    assert ended.count(Abandoned) == len(submissions) - started
 
 
 def test_a_job_on_yarn_needs_its_resource_manager() -> None:

@@ -43,7 +43,7 @@ def submit(
     task.check()
     started = task.clock.monotonic()
     try:
-        submission_id = drivers.submit(token, parallelism)
+        submission_id = drivers.submit(token, parallelism, task.check)
     except BackendRefused as error:
         sentence = f"The cluster did not accept the new driver: {error}."
         return ActionOutcome(ActionEvent.NOT_SUBMITTED, sentence, "NOT_SUBMITTED")

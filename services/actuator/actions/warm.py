@@ -41,7 +41,7 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
     else:
         token = Claims(drivers.control).next_token(task.command.epoch)
         try:
-            submission_id = drivers.submit(token, parallelism, handover=True)
+            submission_id = drivers.submit(token, parallelism, task.check, handover=True)
         except BackendRefused as error:
             sentence = f"The cluster did not accept a second driver: {error}. The first one goes on."
             return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -73,6 +73,8 @@ class Submission:
     parallelism: int
     handover: bool = False
     """The driver warms up and waits until another one hands over to it."""
+    check: Callable[[], object] = lambda: None
+    """Raises an error if the run must not be started any more: a backend in which it waits asks now and then."""
 
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of the run; Tidegate's own win over the spec's, except for the checkpoint."""

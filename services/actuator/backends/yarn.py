@@ -24,7 +24,8 @@ import threading
 import time
 import weakref
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,6 +58,8 @@ SUBMIT_SECONDS = 180.0
 """How long `spark-submit` may take: it copies jars that the cluster does not have."""
 SUBMITS = 4
 """How many may run at once, each a JVM of its own: a hundred jobs may have to start in the same second."""
+LOOK_SECONDS = 0.5
+"""How often a start that waits for others looks whether it is still wanted."""
 _INSIDE = "tidegate-launcher"
 """Where a driver finds the archive."""
 _START = f'''"""Runs the launcher, which is next to this file."""
@@ -97,8 +100,8 @@ class Yarn:
             launcher_at=str(code.with_suffix(".py")),
             conf=_conf(submission, tag, code),
         )
-        try:
-            with self._submits:
+        with self._slot(submission.check):
+            try:
                 ran = subprocess.run(
                     [spark_submit(), *words],
                     env=environment() | spec.application.env,
@@ -110,10 +113,11 @@ class Yarn:
                     timeout=SUBMIT_SECONDS,
                     check=False,
                 )
-        except subprocess.TimeoutExpired as error:
-            raise BackendUnreachable(f"spark-submit of {spec.job_id} did not end in {SUBMIT_SECONDS:g} s") from error
-        except OSError as error:
-            raise BackendRefused(f"spark-submit of {spec.job_id}: {error}") from error
+            except subprocess.TimeoutExpired as error:
+                late = f"spark-submit of {spec.job_id} did not end in {SUBMIT_SECONDS:g} s"
+                raise BackendUnreachable(late) from error
+            except OSError as error:
+                raise BackendRefused(f"spark-submit of {spec.job_id}: {error}") from error
         if ran.returncode and not self._of(spec, tag):
             raise BackendRefused(f"spark-submit of {spec.job_id} ended with {ran.returncode}: {_why(ran.stderr)}")
         return tag
@@ -175,6 +179,17 @@ class Yarn:
     def close(self) -> None:
         """Close the connections."""
         self._manager.close()
+
+    @contextmanager
+    def _slot(self, check: Callable[[], object]) -> Iterator[None]:
+        """Wait until fewer than `SUBMITS` run; raise what `check` does once nobody wants the start any more."""
+        while not self._submits.acquire(timeout=LOOK_SECONDS):
+            check()
+        try:
+            check()
+            yield
+        finally:
+            self._submits.release()
 
     @cached_property
     def _own_folder(self) -> Path:
