@@ -207,6 +207,7 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         partitions=lambda: every if decider.assigned is None else decider.assigned,
         on_stall=exit_at_once,
         on_lag=metrics.lag_records.set,
+        on_failure=lambda error: exit_at_once("the watchdog failed", error),
     ).start()
     worker = faust.Worker(decider.app, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
     worker.spinner = None

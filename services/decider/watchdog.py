@@ -47,13 +47,15 @@ class StallDetector:
 
 @dataclass(kw_only=True)
 class Watchdog:
-    """Asks the broker every few seconds, in its own thread, and calls `on_stall` once."""
+    """Asks the broker every few seconds, in its own thread, and calls `on_stall` or `on_failure` once."""
 
     settings: DeciderSettings
     clock: Clock
     partitions: Callable[[], Iterable[Partition]]
     on_stall: Callable[[str], None]
     on_lag: Callable[[int], None]
+    on_failure: Callable[[Exception], None]
+    """Gets what nobody expects: without a watchdog, a stall would last until somebody notices it."""
 
     def __post_init__(self) -> None:
         self._consumer = Consumer(
@@ -68,6 +70,12 @@ class Watchdog:
         threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001 - nobody else hears of it
+            self.on_failure(error)
+
+    def _watch(self) -> None:
         while True:
             time.sleep(self._every)
             self._consumer.poll(0)  # subscribed to nothing: only passes librdkafka's log lines to Python's logging

@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -177,31 +177,52 @@ class AbsentBroker:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
+class Watched:
+    """What a watchdog of one partition tells, and when."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, broker: AbsentBroker) -> None:
+        self.ended = threading.Event()
+        self.told: list[tuple[float, str | Exception]] = []
+        self.lags: list[int] = []
+
+        def ended(why: str | Exception) -> None:
+            self.told.append((broker.seconds, why))
+            self.ended.set()
+
+        for client in ("Consumer", "AdminClient"):
+            monkeypatch.setattr(f"services.decider.watchdog.{client}", lambda _settings: broker)
+        fake_time(monkeypatch, "services.decider.watchdog", sleep=broker.sleep)
+        clock = types.SimpleNamespace(monotonic=lambda: broker.seconds)
+        Watchdog(
+            settings=DeciderSettings(stall_seconds=60.0),
+            clock=cast(Clock, clock),
+            partitions=lambda: [("t", 0)],
+            on_stall=ended,
+            on_lag=self.lags.append,
+            on_failure=ended,
+        ).start()
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_broker_that_does_not_answer_is_not_a_stall(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
     """Nobody can make progress meanwhile; when it is back, the time limit starts again."""
-    broker, ended = AbsentBroker(late=late), threading.Event()
-    stalls: list[tuple[float, str]] = []
-    lags: list[int] = []
+    watched = Watched(monkeypatch, AbsentBroker(late=late))
+    assert watched.ended.wait(10)
+    assert watched.told == [(270.0, "no progress, with lag on [('t', 0)]")]
+    assert set(watched.lags) == {4}
 
-    def stalled(why: str) -> None:
-        stalls.append((broker.seconds, why))
-        ended.set()
 
-    for client in ("Consumer", "AdminClient"):
-        monkeypatch.setattr(f"services.decider.watchdog.{client}", lambda _settings: broker)
-    fake_time(monkeypatch, "services.decider.watchdog", sleep=broker.sleep)
-    clock = types.SimpleNamespace(monotonic=lambda: broker.seconds)
-    Watchdog(
-        settings=DeciderSettings(stall_seconds=60.0),
-        clock=cast(Clock, clock),
-        partitions=lambda: [("t", 0)],
-        on_stall=stalled,
-        on_lag=lags.append,
-    ).start()
-    assert ended.wait(10)
-    assert stalls == [(270.0, "no progress, with lag on [('t', 0)]")]
-    assert set(lags) == {4}
+def test_a_watchdog_that_fails_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its thread would be gone, and with it the only one that notices a decider that stands still."""
+    broker, error = AbsentBroker(late=False), RuntimeError("closed")
+
+    def closed(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(broker, "committed", closed)
+    watched = Watched(monkeypatch, broker)
+    assert watched.ended.wait(10)
+    assert watched.told == [(5.0, error)]
 
 
 class NoController:
