@@ -80,6 +80,8 @@ class Collector:
         self._listed: list[JobSpec] | None = None
         """The specs as they were taken last."""
         self._specs: dict[str, JobSpec] = {}
+        self._places: set[str] = set()
+        """All that these name: log directories and clusters."""
         self._remembered: dict[str, Remembered] = {}
         """By job; for each one that has a spec."""
         self._rounds: set[asyncio.Task[None]] = set()
@@ -221,8 +223,9 @@ class Collector:
             self._schedule.forget(self._specs)
             self.metrics.keep(self._specs)
             applications = [spec.application for spec in specs]
-            places = {a.event_log_dir for a in applications} | {a.cluster_place or "" for a in applications}
-            self.sources.keep(places | {spec.kafka_cluster or "" for spec in specs})
+            self._places = {a.event_log_dir for a in applications} | {a.cluster_place or "" for a in applications}
+            self._places |= {spec.kafka_cluster or "" for spec in specs}
+            self.sources.keep(self._places)
             self._limit.good()
         letters = [self.letters.pop(0) for _ in range(len(self.letters))]
         self.deliveries.put(letters)
@@ -232,6 +235,7 @@ class Collector:
 
     def _round_ended(self, task: asyncio.Task[None]) -> None:
         self._rounds.discard(task)
+        self.sources.keep(self._places)  # it may have asked places that no job has any more since
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a round of measuring failed, so there is a gap", exc_info=error)
 

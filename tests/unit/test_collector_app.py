@@ -793,6 +793,31 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
     assert not any(thread.is_alive() for thread in of_a)
 
 
+def test_a_place_whose_job_is_removed_during_a_round_is_forgotten(tmp_path: Path) -> None:
+    """Its answer would come back as a metric, and with it a thread, until some other job changes."""
+    world = World(spec(tmp_path, "a"))
+    release = asyncio.Event()
+
+    async def slow() -> ClusterView:
+        await release.wait()
+        return parse_state(MASTER, "http://m:8080")
+
+    async def play() -> None:
+        await world.begin()
+        world.master.special["http://m:8080"] = slow
+        await world.turn(10, settle=0.01)
+        world.jobs.specs, world.jobs.changed = [], ["a"]
+        await world.turn(11, settle=0.3)
+        release.set()
+        await world.collector.finish(5.0)
+        await asyncio.sleep(0)
+
+    asyncio.run(play())
+    assert world.master.kept == set()
+    assert world.figure("source_timestamp_seconds", source="kafka", place="") > 0
+    assert world.figure("source_timestamp_seconds", source="master", place="http://m:8080") == 0
+
+
 def test_jobs_that_are_read_slowly_are_measured_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New specs whose reading takes longer than a pass waits for, or fails half-way, are known after the next pass."""
     monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
