@@ -11,7 +11,6 @@ commits to no consumer group, so it never disturbs the services.
 from __future__ import annotations
 
 import socket
-import time
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
@@ -123,14 +122,7 @@ def received(
     wanted = None if job is None else frozenset([job] if isinstance(job, str) else job)
     check_reachable(settings, topic)
     with closing(TopicReader(settings, [topic], since=start)) as reader:
-        deadline = time.monotonic() + timeout_seconds
-        while not stop() and (follow or not reader.at_end):
-            message = reader.poll(0.25 if reader.at_end else 0.05)
-            if message is None:
-                if not follow and not reader.at_end and time.monotonic() > deadline:
-                    raise TimeoutError(f"{topic}: nothing came for {timeout_seconds:g} s before its end")
-                continue
-            deadline = time.monotonic() + timeout_seconds
+        for message in reader.read_to_end(timeout_seconds, follow=follow, stop=stop):
             if message.value() is None and model is JobSpec:
                 continue  # a tombstone: the job was removed
             headers = headers_of(message)

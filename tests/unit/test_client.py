@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -39,7 +40,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Wire
 from tidegate.runtime import consumer
-from tidegate.runtime.consumer import newest_at
+from tidegate.runtime.consumer import TopicReader, newest_at
 from tidegate.whatif.topics import received_job
 
 
@@ -95,12 +96,7 @@ def test_a_timestamp_that_no_calendar_has_ends_no_reading(monkeypatch: pytest.Mo
                 message.written_millis = millis
             self.close = lambda: None
 
-        at_end = property(lambda self: not self.left)
-
-        def poll(self, _seconds: float = 0.0) -> FakeMessage:
-            return self.left.pop(0)
-
-        def read_to_end(self) -> list[FakeMessage]:
+        def read_to_end(self, *_: float, **__: object) -> list[FakeMessage]:
             return self.left
 
     monkeypatch.setattr(client, "TopicReader", Snapshots)
@@ -117,25 +113,33 @@ def test_a_long_topic_is_read_to_its_end_however_long_it_takes(monkeypatch: pyte
     """Of the hours of 1,000 jobs, a question about one job was given up after a minute, at the first short pause."""
     now, events = [0.0], [snapshot(number) for number in range(5)]
 
-    class Snapshots:
+    class Snapshots(TopicReader):
         def __init__(self, *_: object, **__: object) -> None:
             self.answers: list[FakeMessage | None] = []
             for offset, event in enumerate(events):
                 self.answers += [None, FakeMessage(0, offset, event)]
-            self.close = lambda: None
+            self._unread = {("tidegate.snapshots", 0)}
 
         at_end = property(lambda self: not self.answers)
 
-        def poll(self, _seconds: float = 0.0) -> FakeMessage | None:
+        def poll(self, _seconds: float = 0.0) -> Any:
             now[0] += 25.0
             return self.answers.pop(0)
 
+        def close(self) -> None:
+            """Nothing is open."""
+
     monkeypatch.setattr(client, "TopicReader", Snapshots)
     monkeypatch.setattr(client, "check_reachable", lambda *_: None)
-    monkeypatch.setattr("tidegate.client.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tidegate.runtime.consumer.time.monotonic", lambda: now[0])
     assert list(tidegate.snapshots()) == events
+    read = []
+    for event in tidegate.snapshots():
+        now[0] += 100.0
+        read.append(event)
+    assert read == events, "whoever takes long over an event is not taken for a topic that is silent"
     monkeypatch.setattr(Snapshots, "poll", lambda _self, _seconds=0.0: now.append(now.pop() + 25.0))
-    with pytest.raises(TimeoutError, match="snapshots: nothing came for 60 s before its end"):
+    with pytest.raises(TimeoutError, match=r"snapshots', 0\)\]: nothing came for 60 s before the end"):
         list(tidegate.snapshots())
 
 

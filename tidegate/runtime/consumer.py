@@ -199,15 +199,20 @@ class TopicReader:
             if self.at_end and seconds == 0.0:
                 return None
 
-    def read_to_end(self, silence_seconds: float = 60.0) -> Iterator[Message]:
-        """Yield every record up to the end; raise `TimeoutError` if for so long nothing more comes."""
+    def read_to_end(
+        self, silence_seconds: float = 60.0, *, follow: bool = False, stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Message]:
+        """Yield every record up to the end; raise `TimeoutError` if for so long nothing more comes.
+
+        With `follow`, go on after the end, and wait for ever. Once `stop()` is true, it is over in any case.
+        """
         deadline = time.monotonic() + silence_seconds
-        while not self.at_end:
+        while not stop() and (follow or not self.at_end):
             message = self.poll(0.1)
             if message is not None:
                 yield message
                 deadline = time.monotonic() + silence_seconds
-            elif time.monotonic() > deadline:
+            elif not follow and time.monotonic() > deadline:
                 raise TimeoutError(f"{sorted(self._unread)}: nothing came for {silence_seconds:g} s before the end")
 
     def close(self) -> None:
