@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from services.operator.resource import StreamingJob
-from tidegate.events.decision import Status
+from tidegate.events.decision import CHANGING, Status
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.fleet import FleetJob, Trouble
 from tidegate.launcher.control.config_map import JOB_LABEL
 from tidegate.launcher.kubernetes.pods import ROLE_LABEL
 from tidegate.terminal import size
 
-KEEPS_UP = frozenset({Status.FINE, Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN})
+KEEPS_UP = CHANGING | {Status.FINE}
 """Statuses of a job that nobody has to look at."""
 
 LONGEST_MESSAGE = 32768

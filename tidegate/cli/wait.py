@@ -14,13 +14,11 @@ from rich.text import Text
 from tidegate import interrupts
 from tidegate.cli.problems import NO
 from tidegate.client import ClientSettings, received, skip
-from tidegate.events.decision import Decision, Status
+from tidegate.events.decision import CHANGING, Decision
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, Phase
 from tidegate.fleet.changes import result_in_words
 from tidegate.terminal import clock, size, stdout, styled
-
-CHANGING = (Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN)
 
 
 @dataclass

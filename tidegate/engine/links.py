@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tidegate.events.command import CommandKind
-from tidegate.events.decision import Decision, Emission, Evidence, Neighbour, Status
+from tidegate.events.decision import CHANGING, Decision, Emission, Evidence, Neighbour, Status
 from tidegate.events.job import JobSpec
 
 SATURATED: Final = 0.9
@@ -56,7 +56,7 @@ def _is_over(decision: Decision) -> bool:
     if command is not None:
         return command.kind is CommandKind.STOP
     is_down = not decision.current_parallelism and not decision.final_parallelism
-    return is_down and decision.status not in (Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN)
+    return is_down and decision.status not in CHANGING
 
 
 NO_OUTLOOK = Outlook()

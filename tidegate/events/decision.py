@@ -37,6 +37,10 @@ class Status(StrEnum):
     FAILED_STATE_LIMIT = "FAILED_STATE_LIMIT"
 
 
+CHANGING = frozenset({Status.PENDING_SCALE_UP, Status.PENDING_SCALE_DOWN})
+"""Statuses of a job whose size is being changed, or soon will be."""
+
+
 class RedisView(StrEnum):
     """What the decider could see of Redis. Only `ok` lets a command out."""
 
