@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
+from tidegate.terminal import some
 
 _NAMED = 5
 """How many topics of a warning are named."""
@@ -51,9 +52,7 @@ def in_words(warning: SnapshotWarning) -> tuple[str, str]:
     """Return what a warning says, and what to do about it."""
     unknown = (f"the collector warns of {warning.code}, which this version of Tidegate does not know", "upgrade it")
     said, remedy = _WORDS.get(warning.code, unknown)
-    topics = ", ".join(warning.topics[:_NAMED]) or "its sources"
-    if len(warning.topics) > _NAMED:
-        topics += f" and {len(warning.topics) - _NAMED} more"
+    topics = some(warning.topics, _NAMED) or "its sources"
     seconds = warning.seconds or 0.0
     apart = f"{abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'}"
     return said.format(topics=topics, seconds=apart), remedy
