@@ -164,10 +164,13 @@ class Actuator:
         log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
 
     def _read_results(self) -> None:
-        """Bring the log of commands up to date: a month of results at first, afterwards what has come since."""
+        """Bring the log of commands up to date: a month of results at first, afterwards what has come since.
+
+        A stop ends it early; then no command is started any more.
+        """
         topic = RESULTS.named(self.settings.topic_prefix)
         with contextlib.closing(TopicReader(self.settings, [topic], after=self._results_read)) as reader:
-            for message in reader.read_to_end():
+            for message in reader.read_to_end(stop=self._stopping.is_set):
                 self.health.beat()
                 try:
                     self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))

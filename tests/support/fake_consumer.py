@@ -256,7 +256,7 @@ class NoResults:
         self.after = dict(after)
         """Up to where results were read before."""
 
-    def read_to_end(self) -> Any:
+    def read_to_end(self, **_: Any) -> Any:
         return []
 
     def close(self) -> None:

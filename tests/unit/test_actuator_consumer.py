@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from tests.support.clusters import on_kubernetes
 from tests.support.events import command, job, result, with_application
 from tests.support.fake_consumer import TOPIC, ActuatorRun, FakeMessage, HeldRunner, NoResults
 from tidegate.events.result import Phase
+from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.producer import NotDelivered
@@ -73,7 +75,7 @@ def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: 
     beats: list[int] = []
 
     class Results(NoResults):
-        def read_to_end(self) -> Any:
+        def read_to_end(self, **_: Any) -> Any:
             if self.after:
                 return []
 
@@ -90,6 +92,31 @@ def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: 
         run.consumer.assign(0)
         run.settle()
     assert beats == [beats[0], beats[0] + 1, beats[0] + 2]
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+def test_a_stop_does_not_wait_for_the_end_of_the_results(monkeypatch: pytest.MonkeyPatch, *, speaks: bool) -> None:
+    """A month of them, or a partition whose leader is away, takes longer than whoever stops a service waits."""
+    began = threading.Event()
+
+    class Results(TopicReader):
+        def __init__(self, *_: object, **__: object) -> None:
+            self._unread = {("tidegate.results", 0)}
+
+        def poll(self, _seconds: float = 0.0) -> Any:
+            began.set()
+            time.sleep(0.001)
+            return FakeMessage(0, 7, result("c", Phase.REJECTED)) if speaks else None
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    with ActuatorRun(HeldRunner()) as run:
+        assert began.wait(10)
+        run.actuator.stop()
+        assert wait_until(lambda: bool(run.code), 10, 0.005)
+    assert run.code == [0]
 
 
 def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> None:
@@ -267,7 +294,7 @@ def test_a_result_that_cannot_be_read_concerns_only_the_commands_it_may_belong_t
     record = FakeMessage(2, 3, b"garbage", key=key, job_id=job_id)
 
     class Results(NoResults):
-        def read_to_end(self) -> Any:
+        def read_to_end(self, **_: Any) -> Any:
             return [] if self.after else [FakeMessage(2, 2, result("old", Phase.REJECTED)), record]
 
     monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
@@ -298,7 +325,7 @@ def test_results_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[Any, int]] = []
 
     class Results(NoResults):
-        def read_to_end(self) -> Any:
+        def read_to_end(self, **_: Any) -> Any:
             asked.append(self.after)
             return [FakeMessage(4, 10 + len(asked), result(f"c{len(asked)}", Phase.REJECTED))]
 
@@ -318,7 +345,7 @@ def test_a_topic_of_results_of_which_nothing_can_be_read_ends_the_actuator(monke
     """Then the fault is the reader's, and the dead letters would only hide it."""
 
     class Results(NoResults):
-        def read_to_end(self) -> Any:
+        def read_to_end(self, **_: Any) -> Any:
             return [FakeMessage(0, number, b"garbage") for number in range(9)]
 
     monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
