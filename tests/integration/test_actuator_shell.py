@@ -425,3 +425,7 @@ def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path:
     assert shell.redis.hget(key, "owner") == b"y"
     shell.redis.hset(key, mapping={"epoch": "x", "run": "y"})
     assert take(theirs, 6, "y") == Token(6, 2)
+    shell.redis.hset(key, mapping={"epoch": "1e30", "run": "1"})
+    assert take(theirs, 6, "y") == Token(6, 3)
+    shell.redis.hset(key, mapping={"epoch": "6", "run": "inf"})
+    assert take(theirs, 6, "y") == Token(6, 4)
