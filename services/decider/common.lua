@@ -8,10 +8,8 @@ local MOST_SLOTS = 1e9
 
 local function decoded(raw)
   local fine, value = pcall(cjson.decode, raw)
-  if fine and type(value) == 'table' and type(value.decision_id) == 'string' and type(value['until']) == 'number' then
-    return value
-  end
-  return nil
+  local whole = fine and type(value) == 'table' and type(value.decision_id) == 'string'
+  return whole and type(value['until']) == 'number' and value['until'] < YEAR_10000 and value or nil
 end
 
 -- Returns the cooldown as a table, nil if there is none, or false if the key is damaged.
@@ -19,8 +17,7 @@ local function cooldown_at(key)
   local raw = redis.pcall('GET', key)
   if type(raw) == 'table' then return false end
   if not raw then return nil end
-  local found = decoded(raw)
-  return found and found['until'] < YEAR_10000 and found or false
+  return decoded(raw) or false
 end
 
 -- Returns true, the job's own entry (or nil) and the slots of all other jobs; or false if the key is damaged.
@@ -30,8 +27,8 @@ local function pool_at(key, job, now)
   local own, others = nil, 0
   for i = 1, #flat, 2 do
     local entry = decoded(flat[i + 1])
-    local slots = entry and tonumber(entry.slots)
-    if not slots or not (slots >= 0 and slots < MOST_SLOTS) then return false end
+    local slots = entry and entry.slots
+    if type(slots) ~= 'number' or not (slots >= 0 and slots < MOST_SLOTS) or slots % 1 > 0 then return false end
     if flat[i] == job then
       own = entry
     elseif entry['until'] > now then
