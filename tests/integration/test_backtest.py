@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.support.plain_logs import load, model, write_log
 from tidegate.backtest.backtest import Choices, backtest_runs
-from tidegate.backtest.logs import read_logs
+from tidegate.backtest.logs import Logs
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica, cost_of
 from tidegate.cli import app
@@ -40,7 +40,7 @@ def test_a_search_is_spread_over_spark(folder: Path, session: Any) -> None:
         assert space.costs([DEFAULTS], lambda _done: None) == [mine[0]]
         return found
 
-    report = backtest_runs("orders", read_logs(folder).jobs["orders"], Choices(20.0, 8), spread)
+    report = backtest_runs("orders", Logs(folder).runs("orders"), Choices(20.0, 8), spread)
     assert report.found.trials == 10
     assert report.found.gain >= 0.0
     assert [m.gain for m in report.found.matters] == sorted((m.gain for m in report.found.matters), reverse=True)

@@ -22,7 +22,7 @@ from tidegate.backtest.backtest import Choices, Drawn, JobReport, backtest_load,
 from tidegate.backtest.delays import errors, mean_delays
 from tidegate.backtest.fitting import _doubts, cold_seconds, fit, submitted_at
 from tidegate.backtest.jobfile import told_by
-from tidegate.backtest.logs import Run, read_logs
+from tidegate.backtest.logs import Logs, Run
 from tidegate.backtest.past import CannotBacktest, OffsetCurves, Past, past_of
 from tidegate.backtest.picture import scale_delays
 from tidegate.backtest.report import as_json, change_rows, headline, options_in_words, result_rows, trust
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def past(folder: Path) -> Past:
     """Return the past of that job."""
-    return past_of("orders", read_logs(folder).jobs["orders"])
+    return past_of("orders", Logs(folder).runs("orders"))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_twin_is_found_again(past: Past) -> None:
 def test_a_short_past_is_named(tmp_path: Path, past: Past) -> None:
     """A month that is extrapolated from minutes is no forecast, however well the twin fits."""
     write_log(tmp_path / "app-1", load(0.3), model())
-    short = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    short = past_of("orders", Logs(tmp_path).runs("orders"))
     assert any(remark.startswith("the logs cover only 18 min, ") for remark in fit(short).remarks)
     assert not any("the logs cover only" in remark for remark in fit(past).remarks)
 
@@ -106,7 +106,7 @@ def test_a_job_that_changed_is_not_trusted(tmp_path: Path) -> None:
     write_log(tmp_path / "app-1", load(0.6), model())
     slower, first = model(overhead_seconds=4.0), int(load(0.6).arrived(0.6 * 3600)) // 8
     write_log(tmp_path / "app-2", load(0.3), slower, later=0.6 * 3600 + 60, first=first)
-    runs = read_logs(tmp_path).jobs["orders"]
+    runs = Logs(tmp_path).runs("orders")
     report = backtest_runs("orders", runs, Choices(), no_search)
     assert report.fit is not None
     assert "the twin's delay is off by" in report.fit.doubts[0]
@@ -118,7 +118,7 @@ def test_a_restart_and_a_batch_limit_do_not_confuse_the_fit(tmp_path: Path) -> N
     limited, first = model(max_records_per_trigger=6_000), int(load(0.6).arrived(0.6 * 3600)) // 8
     write_log(tmp_path / "app-1", load(0.6), limited)
     write_log(tmp_path / "app-2", load(0.3), limited, later=0.6 * 3600 + 60, first=first)
-    fitted = fit(past_of("orders", read_logs(tmp_path).jobs["orders"]))
+    fitted = fit(past_of("orders", Logs(tmp_path).runs("orders")))
     assert fitted.model.max_records_per_trigger == 6_000
     assert fitted.delay is not None
     assert fitted.delay.median < 0.1
@@ -175,7 +175,7 @@ def test_the_job_file_can_be_applied(report: JobReport) -> None:
 
 def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder: Path) -> None:
     """A checkpoint that the log does not tell is left out, so `apply` asks for it; nothing is made up."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     run.command = "org.apache.spark.deploy.SparkSubmit /jobs/orders.py a b c"
     told = told_by(run)
     assert (told.args, told.ambiguous_args, told.checkpoint) == (("a", "b", "c"), True, None)
@@ -186,7 +186,7 @@ def test_a_job_file_without_a_checkpoint_is_refused_until_it_is_filled_in(folder
 
 def test_spark_decodes_the_uri_of_the_event_log_only(folder: Path) -> None:
     """The file has both as paths, which stand for themselves."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     place = "file:/data/a%20b"
     run.spark = {**run.spark, "spark.eventLog.dir": place, "spark.sql.streaming.checkpointLocation": place}
     told = told_by(run)
@@ -195,7 +195,7 @@ def test_spark_decodes_the_uri_of_the_event_log_only(folder: Path) -> None:
 
 def test_the_job_file_is_for_the_cluster_that_the_job_ran_on(folder: Path) -> None:
     """The log's master gives the backend; what Tidegate needs there besides is filled in, or named."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     run.spark = {**run.spark, "spark.master": "yarn", "spark.yarn.queue": "fast", "spark.yarn.app.id": "application_1"}
     text = backtest_runs("orders", [run], Choices(), no_search).job_file
     assert "  backend: yarn\n" in text
@@ -307,7 +307,7 @@ def test_logs_elsewhere_are_read_the_same(folder: Path) -> None:
     """A folder that is not on this machine gives the same runs."""
     for file in folder.iterdir():
         fsspec.filesystem("memory").pipe_file(f"/backtest/{file.name}", file.read_bytes())
-    assert read_logs(Files().place("memory://backtest")).jobs == read_logs(folder).jobs
+    assert Logs(Files().place("memory://backtest")).runs("orders") == Logs(folder).runs("orders")
 
 
 def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> None:
@@ -317,8 +317,10 @@ def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> Non
     (tmp_path / "app-2.lz4").write_bytes(b"x")
     (tmp_path / "app-3.zstd").write_bytes(b"not zstd at all")
     (tmp_path / "app-4").write_bytes(b"".join(line for line in recorded() if b"QueryProgress" not in line))
-    logs = read_logs(tmp_path)
-    assert list(logs.jobs) == ["orders"]
+    logs = Logs(tmp_path)
+    assert logs.names == ["orders", "recorded"]
+    assert len(logs.runs("orders")) == 1
+    assert logs.runs("recorded") == ()
     why = {each.name: each.why for each in logs.left_out}
     assert "not Spark events" in why["notes.txt"]
     assert "only plain and zstd logs" in why["app-2.lz4"]
@@ -326,24 +328,42 @@ def test_logs_that_cannot_be_used_are_named(folder: Path, tmp_path: Path) -> Non
     assert why["app-4"] == "no micro-batch of a streaming query ended"
 
 
-def test_the_runs_of_a_job_are_let_go_once_it_is_done(
+def test_the_runs_of_one_job_at_a_time_are_in_memory(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day of 100 jobs has millions of batches: those of jobs that are done do not stay in the memory."""
+    """A day of 100 jobs has millions of batches: those of others are not read yet, or let go."""
     log = (folder / "app-1").read_text("utf-8")
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(log.replace('"orders"', f'"{name}"'), "utf-8")
-    held = []
+    backtested, held = [], []
+
+    def batches_of() -> set[str]:
+        return {each.log for each in gc.get_objects() if isinstance(each, Run) and each.batches} & {"a", "b", "c"}
+
+    def parsed(line: bytes, kinds: frozenset[bytes]) -> object:
+        if b"SparkListenerApplicationEnd" in line:
+            held.append(batches_of())
+        return parse(line, kinds)
 
     def counted(name: str, runs: Sequence[Run], *_more: object) -> JobReport:
         assert [run.name for run in runs] == [name]
-        held.append(sum(isinstance(each, Run) and each.log in {"a", "b", "c"} for each in gc.get_objects()))
+        backtested.append(batches_of())
         raise CannotBacktest("only counted")
 
+    monkeypatch.setattr("tidegate.backtest.logs.parse", parsed)
     monkeypatch.setattr("tidegate.cli.backtest.backtest_runs", counted)
     ran = CliRunner().invoke(app, ["backtest", str(tmp_path), "--trials", "0"])
     assert ran.exit_code == 1, ran.output
-    assert held == [3, 2, 1]
+    assert backtested == held == [{"a"}, {"b"}, {"c"}]
+
+
+def test_a_log_whose_application_has_ended_since_is_found_under_its_final_name(folder: Path, tmp_path: Path) -> None:
+    """Spark renames it, and the backtests of the jobs before may take hours."""
+    log = tmp_path / "app-1.inprogress"
+    log.write_bytes((folder / "app-1").read_bytes())
+    logs = Logs(tmp_path)
+    log.rename(tmp_path / "app-1")
+    assert len(logs.runs("orders")) == 1
 
 
 def test_a_report_keeps_only_the_decisions_that_change_the_size(report: JobReport) -> None:
@@ -356,7 +376,7 @@ def test_a_report_keeps_only_the_decisions_that_change_the_size(report: JobRepor
 def test_a_real_log_of_plain_spark_submit(tmp_path: Path) -> None:
     """From a real log come the job file, what new executors cost, and a twin near the real batches."""
     (tmp_path / "app-1.zstd").write_bytes((HERE / "plain.zstd").read_bytes())
-    runs = read_logs(tmp_path).jobs["orders"]
+    runs = Logs(tmp_path).runs("orders")
     report = backtest_runs("orders", runs, Choices(objective_seconds=15.0, max_slots=6), no_search)
     spec = parse_specs(report.job_file, "job.yaml")[0]
     assert spec.application.script == "/app/examples/rates.py"
@@ -378,7 +398,7 @@ def test_rolled_compressed_and_running_logs_are_read(tmp_path: Path) -> None:
     lines = recorded()
     rolling(tmp_path, lines[:60], codec=".zstd")
     rolling(tmp_path, lines[60:-1], index=2, codec=".zstd")
-    run = read_logs(tmp_path).jobs["recorded"][0]
+    run = Logs(tmp_path).runs("recorded")[0]
     assert (len(run.batches), run.ended_at, run.compacted) == (5, None, False)
     assert [slots for _, slots in run.slots()] == [0, 1, 2]
 
@@ -392,21 +412,23 @@ def test_a_source_that_is_not_kafka_is_named(tmp_path: Path) -> None:
             event["progress"]["sources"] = [{"description": "RateStream", "numInputRows": 5, "endOffset": 3}]
         changed.append(json.dumps(event, separators=(",", ":")))
     (tmp_path / "app-1").write_text("\n".join(changed))
-    assert read_logs(tmp_path).left_out[0].why == "its sources are not Kafka topics, but RateStream"
+    logs = Logs(tmp_path)
+    assert logs.runs("recorded") == ()
+    assert logs.left_out[0].why == "its sources are not Kafka topics, but RateStream"
 
 
 def test_too_few_batches_are_refused(tmp_path: Path) -> None:
     """Without enough batches there is no forecast, and the reason says how many there were."""
     rolling(tmp_path, recorded())
     with pytest.raises(CannotBacktest, match="5 micro-batches ended, and at least 20 are needed"):
-        past_of("recorded", read_logs(tmp_path).jobs["recorded"])
+        past_of("recorded", Logs(tmp_path).runs("recorded"))
 
 
 def test_times_before_a_long_stop_are_left_out(tmp_path: Path) -> None:
     """Runs with more than an hour between them are not one past: the longest is taken, and it is said."""
     write_log(tmp_path / "app-1", load(0.5), model())
     write_log(tmp_path / "app-2", load(1.0), model(), later=3 * 3600)
-    past = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    past = past_of("orders", Logs(tmp_path).runs("orders"))
     assert len(past.runs) == 1
     assert past.seconds == pytest.approx(3600, rel=0.05)
     assert "1 of 2 runs are left out" in past.remarks[0]
@@ -429,9 +451,9 @@ def test_a_query_that_has_ended_holds_no_offset_back(folder: Path, tmp_path: Pat
     """Nor does the rehearsal of a handover, which is no query of the job at all."""
     log = tmp_path / "app-1"
     log.write_text((folder / "app-1").read_text())
-    known = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    known = past_of("orders", Logs(tmp_path).runs("orders"))
     _with_another_query(log, name, ends=ends)
-    found = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    found = past_of("orders", Logs(tmp_path).runs("orders"))
     assert found.commits[-1] == known.commits[-1]
     assert len(list(found.batches())) == len(list(known.batches())) + ends
 
@@ -443,7 +465,7 @@ def test_a_query_with_a_new_checkpoint_replaces_the_old_one(tmp_path: Path) -> N
     log = tmp_path / "app-2"
     write_log(log, load(0.3), model(), later=0.6 * 3600 + 60, first=first)
     log.write_text(log.read_text().replace("query-1", "query-2"))
-    past = past_of("orders", read_logs(tmp_path).jobs["orders"])
+    past = past_of("orders", Logs(tmp_path).runs("orders"))
     assert min(past.commits[-1].offsets) > first
     assert not any("share the slots" in doubt for doubt in _doubts(past, None, None))
 
@@ -452,7 +474,7 @@ def test_jobs_are_told_apart_by_name(folder: Path, tmp_path: Path) -> None:
     """Each application name is a job of its own."""
     (tmp_path / "app-1").write_bytes((folder / "app-1").read_bytes())
     write_log(tmp_path / "app-2", load(0.3), model(), name="billing")
-    assert list(read_logs(tmp_path).jobs) == ["billing", "orders"]
+    assert Logs(tmp_path).names == ["billing", "orders"]
 
 
 def test_of_many_applications_only_the_one_asked_for_is_read(
@@ -469,13 +491,16 @@ def test_of_many_applications_only_the_one_asked_for_is_read(
     for number in range(2, 12):
         write_log(tmp_path / f"app-{number}", load(0.2), model(), name=f"job-{number}")
     monkeypatch.setattr("tidegate.backtest.logs.parse", counted)
-    read_logs(folder)
+    Logs(folder).runs("orders")
     batches = taken[True]
     taken.clear()
     words = ["backtest", str(tmp_path), "--job", "orders", "--trials", "0"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert taken[True] == batches
-    assert read_logs(tmp_path, wanted=["orders"]).others == {f"job-{number}" for number in range(2, 12)}
+    taken.clear()
+    ran = CliRunner().invoke(app, ["backtest", str(tmp_path), "--job", "order"])
+    assert "there are: job-10, job-11" in ran.output
+    assert not taken[True]
 
 
 @pytest.mark.parametrize(
@@ -490,7 +515,7 @@ def test_of_many_applications_only_the_one_asked_for_is_read(
 )
 def test_an_application_may_have_any_name(folder: Path, name: str, job_id: str) -> None:
     """Spark takes any; the id in the job file is as near to it as an id may be. A CSV may have any name, too."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     run.name = name
     report = backtest_runs(name, [run], Choices(), no_search)
     assert (report.name, report.spec.job_id) == (name, job_id)
@@ -512,7 +537,7 @@ def test_applications_of_similar_names_get_job_files_of_their_own(tmp_path: Path
 
 def test_a_job_on_one_local_core_is_backtested(folder: Path) -> None:
     """Spark takes the master `local` for `local[1]`, and so does the job file."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     run.spark = {**run.spark, "spark.master": "local"}
     application = backtest_runs("orders", [run], Choices(), no_search).spec.application
     assert (application.backend, application.master) == ("local", "local[1]")
@@ -553,15 +578,15 @@ def test_a_source_that_does_not_tell_its_end_offsets_may_be_next_to_one_that_doe
             event["progress"]["sources"].append({"description": "KafkaV2[Subscribe[fx]]", "numInputRows": 0, **more})
         lines.append(json.dumps(event, separators=(",", ":")))
     (tmp_path / "app-1").write_text("\n".join(lines), "utf-8")
-    run = read_logs(tmp_path).jobs["orders"][-1]
+    run = Logs(tmp_path).runs("orders")[-1]
     assert backtest_runs("orders", [run], Choices(), no_search).spec.sources == ("fx", "orders-in")
     assert run.batches[-1].latest["fx"] == {0: 5}
-    assert run.batches[-1].latest["orders-in"] == read_logs(folder).jobs["orders"][-1].batches[-1].latest["orders-in"]
+    assert run.batches[-1].latest["orders-in"] == Logs(folder).runs("orders")[-1].batches[-1].latest["orders-in"]
 
 
 def test_a_past_of_decades_is_refused(folder: Path) -> None:
     """One batch from before the machine's clock was set would make it: it would take memory and time without end."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     run.batches[0] = replace(run.batches[0], started_at=60.0)
     with pytest.raises(CannotBacktest, match=r"from 1970-01-01 to .* a year, is not played: was a clock wrong"):
         past_of("orders", [run])
@@ -570,7 +595,7 @@ def test_a_past_of_decades_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "²", "9" * 5000])
 def test_a_submission_at_no_time_is_the_start(folder: Path, text: str) -> None:
     """Anyone may set `spark.app.submitTime`; what is no time is as good as not set."""
-    run = read_logs(folder).jobs["orders"][-1]
+    run = Logs(folder).runs("orders")[-1]
     run.spark = {**run.spark, "spark.app.submitTime": text}
     assert submitted_at(run) == run.started_at
 
@@ -580,8 +605,8 @@ def test_two_logs_of_one_run_count_once(folder: Path, tmp_path: Path) -> None:
     whole = (folder / "app-1").read_bytes()
     for name, raw in (("a.copy", whole[: len(whole) // 2]), ("app-1", whole), ("z.copy", whole[: len(whole) // 2])):
         (tmp_path / name).write_bytes(raw)
-    logs = read_logs(tmp_path)
-    assert [run.log for run in logs.jobs["orders"]] == ["app-1"]
+    logs = Logs(tmp_path)
+    assert [run.log for run in logs.runs("orders")] == ["app-1"]
     assert {(each.name, each.why) for each in logs.left_out} == {
         ("a.copy", "it is of the same run as app-1"),
         ("z.copy", "it is of the same run as app-1"),
@@ -643,9 +668,9 @@ def test_a_damaged_line_costs_the_other_logs_nothing(folder: Path, tmp_path: Pat
     (tmp_path / "app-1").write_bytes(b"\n".join(lines))
     other = [line.replace(b'"App ID":"', b'"App ID":"other-') for line in lines]
     (tmp_path / "app-2").write_bytes(b"\n".join([*other[:4], damaged_line(number), *other[4:]]))
-    logs = read_logs(tmp_path)
-    assert len(logs.jobs["orders"]) == 2
-    assert logs.left_out == ()
+    logs = Logs(tmp_path)
+    assert len(logs.runs("orders")) == 2
+    assert logs.left_out == []
 
 
 def test_settings_that_spark_has_hidden_are_taken_from_elsewhere(folder: Path, tmp_path: Path) -> None:
@@ -653,7 +678,7 @@ def test_settings_that_spark_has_hidden_are_taken_from_elsewhere(folder: Path, t
     hidden = b'"spark.task.cpus":"*********(redacted)","spark.executor.cores":"*********(redacted)"'
     log = (folder / "app-1").read_bytes()
     (tmp_path / "app-1").write_bytes(re.sub(rb'"spark\.executor\.cores": ?"1"', hidden, log))
-    (run,) = read_logs(tmp_path).jobs["orders"]
+    (run,) = Logs(tmp_path).runs("orders")
     assert run.spark["spark.executor.cores"].startswith("***")
     assert told_by(run).executor_cores == 1
     assert run.slots()[-1][1] >= 0
@@ -665,14 +690,14 @@ def test_links_to_nowhere_cost_the_other_logs_nothing(folder: Path, tmp_path: Pa
     (tmp_path / "eventlog_v2_app-2").mkdir()
     (tmp_path / "eventlog_v2_app-2" / "events_1_app-2").symlink_to(tmp_path / "gone")
     (tmp_path / "app-3").symlink_to(tmp_path / "app-3")
-    logs = read_logs(tmp_path)
-    assert list(logs.jobs) == ["orders"]
+    logs = Logs(tmp_path)
+    assert logs.names == ["orders"]
     assert [each.name for each in logs.left_out] == ["app-3", "eventlog_v2_app-2"]
 
 
 def test_a_partition_that_is_new_in_the_last_batch_is_known(folder: Path) -> None:
     """Such a partition has no start in the log, only an end."""
-    (run,) = read_logs(folder).jobs["orders"]
+    (run,) = Logs(folder).runs("orders")
     last = run.batches[-1]
     grown = {topic: {**ends, 99: 5} for topic, ends in last.end.items()}
     batches = [*run.batches[:-1], replace(last, end=grown, latest=grown)]

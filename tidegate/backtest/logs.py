@@ -1,4 +1,4 @@
-"""Reads a folder of Spark event logs: every run of a streaming query, by the name of its application.
+"""Reads a folder of Spark event logs: every run of a streaming query, one application after the other.
 
 A log that cannot be read, or that holds no batch of a streaming query, is left out and named with the reason.
 """
@@ -6,14 +6,14 @@ A log that cannot be read, or that holds no batch of a streaming query, is left 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
 from tidegate.remote.files import Entry, Place, names, scan
 from tidegate.sparklog import events
-from tidegate.sparklog.event_log import ROLLING_PREFIX, ApplicationLog
+from tidegate.sparklog.event_log import IN_PROGRESS, ROLLING_PREFIX, ApplicationLog, log_stem
 from tidegate.sparklog.events import PartitionOffsets
 from tidegate.sparklog.parse import BrokenLine, parse
 from tidegate.sparklog.rehearsals import Rehearsals
@@ -51,8 +51,8 @@ _RECORDS = re.compile(rb'"Records Read":(\d+)')
 FIRST_TASKS = 40
 """So many tasks of each executor are read: the first ones show how cold it was, the others how long a task takes."""
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is read, and how many of how many bytes are done."""
+Progress = Callable[[int, int], None]
+"""Called with how many of how many are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,61 +139,73 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
 class Logs:
-    """What a folder of logs holds."""
+    """The logs in a folder, or a single log, by the names of their applications; each log's start tells the name.
 
-    jobs: dict[str, tuple[Run, ...]]
-    """The runs of each application name, oldest first. A day of a job may be 100 MB: take out what is done with."""
-    left_out: tuple[LeftOut, ...]
-    others: frozenset[str] = frozenset()
-    """Names of applications that nobody asked for."""
-
-
-def read_logs(
-    path: Place, progress: Progress = lambda _name, _done, _total: None, wanted: Collection[str] | None = None
-) -> Logs:
-    """Return what a folder of event logs, or a single log, holds. Raises `OSError` if it cannot be listed.
-
-    With `wanted`, only of these applications; a log of another one is read until it tells its name.
+    A day of a job may be 100 MB, so the rest of its logs is read once its runs are asked for.
     """
-    found = _logs_in(path)
-    total, done = sum(size for _, size in found), 0
-    runs: dict[tuple[str, str, float], Run] = {}
-    left_out, others = [], set[str]()
-    for log, size in found:
-        try:
-            run = _read(log, partial(_further, progress, log.name, done, total), wanted)
-            key = run.name, run.app_id, run.started_at
+
+    def __init__(self, path: Place, progress: Progress = lambda _done, _total: None) -> None:
+        """Read the starts; `progress` counts the logs. Raises `OSError` if the folder cannot be listed."""
+        self.left_out: list[LeftOut] = []
+        """What could not be used of all that was read."""
+        self._folder = path
+        self._logs: dict[str, list[tuple[Place, int]]] = {}
+        found = _logs_in(path)
+        for done, (log, size) in enumerate(found, 1):
+            if (run := self._read(log, start_only=True)) is not None:
+                self._logs.setdefault(run.name, []).append((log, size))
+            progress(done, len(found))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all applications, in order."""
+        return sorted(self._logs)
+
+    def size(self, name: str) -> int:
+        """Return the bytes of an application's logs, as stored."""
+        return sum(size for _, size in self._logs[name])
+
+    def runs(self, name: str, progress: Progress = lambda _done, _total: None) -> tuple[Run, ...]:
+        """Read the runs of an application, oldest first: none if no log of it can be used. `progress` counts bytes."""
+        runs: dict[tuple[str, float], Run] = {}
+        total, before = self.size(name), 0
+        for log, size in self._logs[name]:
+            run = self._read(log, partial(_further, progress, before, total))
+            before += size
+            progress(before, total)
+            if run is None:
+                continue
+            key = run.app_id, run.started_at
             whole = max(runs.get(key, run), run, key=attrgetter("last_at"))
-            left_out += [
+            self.left_out += [
                 LeftOut(part.log, f"it is of the same run as {whole.log}")
                 for part in (runs.get(key), run)
                 if part is not None and part is not whole
             ]
             runs[key] = whole
-        except _NotWanted as error:
-            others.add(str(error))
+        return tuple(sorted(runs.values(), key=attrgetter("started_at")))
+
+    def _read(
+        self, log: Place, progress: Callable[[int], None] = lambda _read: None, *, start_only: bool = False
+    ) -> Run | None:
+        try:
+            return _read(log, progress, start_only=start_only)
+        except FileNotFoundError as error:
+            if log.name.endswith(IN_PROGRESS) and log != self._folder:  # its application has ended since
+                return self._read(self._folder / log_stem(log.name), progress, start_only=start_only)
+            self.left_out.append(LeftOut(log.name, str(error)))
         except (_NotUsable, OSError) as error:
-            left_out.append(LeftOut(log.name, str(error)))
-        done += size
-        progress(log.name, done, total)
-    jobs: dict[str, list[Run]] = {}
-    for run in sorted(runs.values(), key=attrgetter("name", "started_at")):
-        jobs.setdefault(run.name, []).append(run)
-    return Logs({name: tuple(theirs) for name, theirs in jobs.items()}, tuple(left_out), frozenset(others))
+            self.left_out.append(LeftOut(log.name, str(error)))
+        return None
 
 
-def _further(progress: Progress, log: str, before: int, total: int, read: int) -> None:
-    progress(log, before + read, total)
+def _further(progress: Progress, before: int, total: int, read: int) -> None:
+    progress(before + read, total)
 
 
 class _NotUsable(ValueError):
     """The log says nothing that could be backtested."""
-
-
-class _NotWanted(Exception):
-    """The log is of an application that nobody asked for; the text is its name."""
 
 
 def _logs_in(path: Place) -> list[tuple[Place, int]]:
@@ -220,7 +232,8 @@ def _size(path: Place) -> int:
         return 0
 
 
-def _read(path: Place, progress: Callable[[int], None], wanted: Collection[str] | None) -> Run:
+def _read(path: Place, progress: Callable[[int], None], *, start_only: bool) -> Run:
+    """Return the run of a log; with `start_only`, no more than tells its name."""
     run, reader = Run(path.name), None
     lines = broken = 0
     for line in _lines(path, progress):
@@ -228,16 +241,18 @@ def _read(path: Place, progress: Callable[[int], None], wanted: Collection[str] 
         reader = reader or _Reader(run)
         try:
             reader.take(line)
-            if wanted is not None and run.app_id and run.spark and run.name not in wanted:
-                raise _NotWanted(run.name)
         except BrokenLine as error:
             broken += 1
             if broken > 20 + MOST_BROKEN * lines:
                 raise _NotUsable(
                     f"{broken} of its first {lines} lines are not Spark events, such as: {error}"
                 ) from None
+        if start_only and run.app_id and run.spark:
+            return run
     if not run.app_id:
         raise _NotUsable("not an event log of Spark: it holds no start of an application")
+    if start_only:
+        return run
     if not run.batches:
         kinds = ", ".join(sorted(run.sources))
         raise _NotUsable(

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from tidegate.backtest import report as told
 from tidegate.backtest.backtest import Choices, Drawn, JobReport, Search, backtest_load, backtest_runs
 from tidegate.backtest.jobfile import job_ids
-from tidegate.backtest.logs import LeftOut, read_logs
+from tidegate.backtest.logs import LeftOut, Logs
 from tidegate.backtest.past import CannotBacktest
 from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
@@ -155,27 +155,36 @@ def backtest_command(
 def _of_logs(
     source: str, names: Sequence[str] | None, choices: Choices, searching: Search, bars: Progress
 ) -> tuple[list[JobReport], list[LeftOut]]:
-    reading = bars.add_task("reading logs", total=None)
-    place = Files(ClientSettings().files).log_place(source)
-    logs = read_logs(place, lambda _name, done, total: bars.update(reading, completed=done, total=total), names or None)
-    left_out = list(logs.left_out)
-    everybody = sorted({*logs.jobs, *logs.others})
-    unknown = sorted(set(names or ()) - set(logs.jobs))
-    if unknown:
-        known = some(everybody) or "none"
-        raise Problem(f"--job: no log of an application {unknown[0]!r} in {source}; there are: {known}")
-    reports, ids = [], job_ids(everybody)
-    tried = bars.add_task("jobs", total=len(logs.jobs))
-    for name in list(logs.jobs):
+    looking = bars.add_task("looking at logs", total=None)
+    logs = Logs(
+        Files(ClientSettings().files).log_place(source),
+        lambda done, total: bars.update(looking, completed=done, total=total),
+    )
+    known, wanted = logs.names, sorted(set(names or logs.names))
+    if unknown := [name for name in wanted if name not in known]:
+        there = some(known) or "none"
+        raise Problem(f"--job: no log of an application {unknown[0]!r} in {source}; there are: {there}")
+    reports, ids = [], job_ids(known)
+    reading = bars.add_task("reading logs", total=sum(map(logs.size, wanted)))
+    tried = bars.add_task("jobs", total=len(wanted))
+    left_out, before = list[LeftOut](), 0
+
+    def further(done: int, _total: int) -> None:
+        bars.update(reading, completed=before + done)
+
+    for name in wanted:
         try:
-            reports.append(backtest_runs(name, logs.jobs.pop(name), choices, searching, ids[name]))
+            if runs := logs.runs(name, further):
+                reports.append(backtest_runs(name, runs, choices, searching, ids[name]))
         except (CannotBacktest, TooShort) as error:
             left_out.append(LeftOut(name, str(error)))
         except ValidationError as error:  # its log holds a figure or a name that no job of Tidegate may have
             value = error.errors()[0]["input"]
             left_out.append(LeftOut(name, f"{first_problem(error)}, found {value!r:.80}"))
+        runs = ()  # those of two jobs need not be in memory
+        before += logs.size(name)
         bars.advance(tried)
-    return reports, left_out
+    return reports, [*logs.left_out, *left_out]
 
 
 def _of_load(source: Path, spec: Path | None, model: JobModel, shares: tuple[float, ...]) -> Drawn:
