@@ -152,6 +152,41 @@ def test_of_many_jobs_an_error_names_a_few(many: Path) -> None:
         recorded_job(many, "other")
 
 
+@pytest.mark.parametrize("archives", [False, True])
+def test_to_find_the_jobs_one_snapshot_of_each_is_decoded(
+    many: Path, tmp_path: Path, archives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of 1,000 jobs is 13 GB of snapshots, and all that is asked of them is whose they are."""
+    folder = archive_of(many, tmp_path) if archives else many
+    parsed: Counter[str] = Counter()
+
+    def counted(model: type[Wire], value: bytes) -> Wire:
+        parsed["values"] += 1
+        return decode(model, value)
+
+    def line(raw: str | bytes) -> KafkaRecord:
+        parsed["lines"] += 1
+        return from_line(raw)
+
+    monkeypatch.setattr("tidegate.cli.recorded.decode", counted)
+    monkeypatch.setattr("tidegate.replay.files.from_line", line)
+    with pytest.raises(Problem, match="holds 30 jobs"):
+        recorded_job(folder)
+    assert parsed["values"] == 30
+    assert parsed["lines"] <= 30
+
+
+def test_a_job_whose_first_snapshot_cannot_be_read_is_found(tmp_path: Path) -> None:
+    """The next one is read for it."""
+    folder = shutil.copytree(RATES, tmp_path / "noon")
+    with gzip.open(folder / "snapshots.ndjson.gz", "rb") as file:
+        lines = file.read()
+    bad = KafkaRecord(partition=4, offset=7, timestamp_ms=0, key=b"rates", value=b'{"job_id":"rates"}')
+    with gzip.open(folder / "snapshots.ndjson.gz", "wb") as file:
+        file.write(to_line(bad).encode() + b"\n" + lines)
+    assert recorded_job(folder) == recorded_job(RATES)
+
+
 def test_to_step_through_one_of_many_jobs_reads_only_that(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tidegate replay step --job` starts as fast as with a recording of that job alone."""
     decoded: Counter[str] = Counter()

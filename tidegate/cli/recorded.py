@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -15,12 +16,15 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.replay.archived import archived
-from tidegate.replay.files import BadRecording, read
+from tidegate.replay.files import BadRecording, Skipped, none_skipped, read
 from tidegate.whatif.recorded import EVENTS, CannotTry, RecordedJob, job_of, only_job
 
 log = logging.getLogger(__name__)
 
 _Event = TypeVar("_Event", bound=Wire)
+
+_JOB = re.compile(rb'"job_id\\?":\\?"([^"\\]+)')
+"""The job that a snapshot names, in its value or in the line of a recording, where a value is text."""
 
 
 def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
@@ -39,17 +43,31 @@ def recorded_job(directory: Path, job: str | None = None) -> RecordedJob:
 
 
 def _jobs_in(directory: Path) -> set[str]:
-    """Return the jobs of which there are snapshots."""
-    return {snapshot.job_id for snapshot in recorded(directory, MetricSnapshot, in_order=False)}
+    """Return the jobs of which there are snapshots: of each job, only one that can be read is decoded."""
+    found = set[bytes]()
+
+    def known(raw: bytes) -> bool:
+        named = _JOB.search(raw)
+        return named is not None and named[1] in found
+
+    for snapshot in recorded(directory, MetricSnapshot, in_order=False, skipped=known):
+        found.add(snapshot.job_id.encode())
+    return {job.decode() for job in found}
 
 
 def recorded(
-    directory: Path, model: type[_Event], jobs: Collection[str] | None = None, *, in_order: bool = True
+    directory: Path,
+    model: type[_Event],
+    jobs: Collection[str] | None = None,
+    *,
+    in_order: bool = True,
+    skipped: Skipped = none_skipped,
 ) -> Iterator[_Event]:
     """Yield the events of a kind in a recording or an archive, of all jobs or of some.
 
     Of 1,000 jobs, those of one are found without reading what the others' events say. `in_order` is of an archive:
-    without it, events come as they are in the files. An event that cannot be read is skipped, with a line in the log.
+    without it, events come as they are in the files. Those which `skipped` says yes to are not decoded. An event that
+    cannot be read is left out, with a line in the log.
     Raises `BadRecording` for what is no usable recording or archive.
     """
     topic = BY_MODEL[model].suffix
@@ -58,9 +76,9 @@ def recorded(
             names = None if jobs is None else [f'"{job}"'.encode() for job in jobs]
             records = archived(directory, topic, names, in_order=in_order)
         else:
-            records = read(directory, topic, jobs)
+            records = read(directory, topic, jobs, skipped)
         for record in records:
-            if record.value is None:
+            if record.value is None or skipped(record.value):
                 continue
             try:
                 event = decode(model, record.value)

@@ -18,7 +18,7 @@ import json
 import shutil
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -36,6 +36,15 @@ FORMAT = 1
 
 LINE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a line that is no record makes its readers raise."""
+
+
+Skipped = Callable[[bytes], bool]
+"""Whether a line, or the value of a record, need not be read."""
+
+
+def none_skipped(_raw: bytes) -> bool:
+    """Skip nothing."""
+    return False
 
 
 class BadRecording(ValueError):
@@ -184,15 +193,20 @@ def damaged(directory: Path, manifest: RecordingManifest) -> list[str]:
     return lines
 
 
-def read(directory: Path, topic: str, jobs: Collection[str] | None = None) -> Iterator[KafkaRecord]:
+def read(
+    directory: Path, topic: str, jobs: Collection[str] | None = None, skipped: Skipped = none_skipped
+) -> Iterator[KafkaRecord]:
     """Yield the records of a topic (without prefix) in recorded order; none if the topic was not recorded.
 
     With `jobs`, only those whose line names one of them somewhere: of 1,000 jobs, the lines of others are not parsed.
+    Nor are those which `skipped` says yes to.
     """
-    return (record for _, record in placed(directory, topic, jobs))
+    return (record for _, record in placed(directory, topic, jobs, skipped))
 
 
-def placed(directory: Path, topic: str, jobs: Collection[str] | None = None) -> Iterator[tuple[int, KafkaRecord]]:
+def placed(
+    directory: Path, topic: str, jobs: Collection[str] | None = None, skipped: Skipped = none_skipped
+) -> Iterator[tuple[int, KafkaRecord]]:
     """Yield the same records, each after the place of its line, for `RecordFile`."""
     # As a key, and in a value, which is text in the line.
     names = (b"",) if jobs is None else tuple(f'"{job}{end}'.encode() for job in jobs for end in ('"', '\\"'))
@@ -204,7 +218,8 @@ def placed(directory: Path, topic: str, jobs: Collection[str] | None = None) -> 
         number = place = 0
         try:
             for number, line in enumerate(lines, 1):
-                if any(name in line for name in names) or not line.endswith(b"}\n"):  # a line that was cut is an error
+                wanted = any(name in line for name in names) and not skipped(line)
+                if wanted or not line.endswith(b"}\n"):  # a line that was cut is an error
                     try:
                         record = from_line(line)
                     except LINE_ERRORS as error:
