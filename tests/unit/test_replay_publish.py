@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tidegate.replay.files import BadRecording, KafkaRecord, RecordingManifest
 from tidegate.replay.publish import TooOld, check_kept, mover, publish
 from tidegate.replay.rebase import moved_result, moved_snapshot, moved_spec
 from tidegate.replay.record import write_recording
-from tidegate.replay.schedule import schedule
+from tidegate.replay.schedule import readable, schedule
 from tidegate.runtime.settings import ServiceSettings
 
 START_MS = int(START.timestamp() * 1000)
@@ -99,6 +100,30 @@ def test_without_the_whole_only_snapshots_go_out(tmp_path: Path) -> None:
     assert {d.topic.suffix for d in schedule(tmp_path / "rec")} == {"snapshots"}
     assert len(schedule(tmp_path / "rec", whole=True, job="rates")) > ENDS
     assert list(schedule(tmp_path / "rec", whole=True, job="other")) == []
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+def test_what_millions_of_snapshots_say_is_not_read_before_the_first_one_goes_out(
+    tmp_path: Path, rebase: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a week of 100 jobs, that took ten minutes; places and timestamps give the order, and the first one the span.
+
+    With `rebase`, the clock of the first one may have been wrong, so it is looked for.
+    """
+    write_history(tmp_path / "rec")
+    read: list[KafkaRecord] = []
+
+    def counted(model: type[MetricSnapshot], record: KafkaRecord) -> MetricSnapshot | None:
+        read.append(record)
+        return readable(model, record)
+
+    monkeypatch.setattr("tidegate.replay.schedule.readable", counted)
+    departures = schedule(tmp_path / "rec")
+    if rebase:
+        shift, _ = mover(tmp_path / "rec", departures, 1.0)
+        assert abs(START.timestamp() + shift - time.time()) < 60
+    assert len(departures) == ENDS
+    assert len(read) == rebase
 
 
 @pytest.mark.parametrize("rebase", [False, True])

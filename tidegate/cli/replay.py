@@ -86,7 +86,8 @@ def publish(
     Use it to try a policy or another version of Tidegate on recorded snapshots. Run only a decider on that prefix: an
     actuator there would carry out the resulting commands on real jobs. This is why the prefix must be given on the
     command line; TIDEGATE_TOPIC_PREFIX does not count. Missing topics are created; they keep
-    records of any age, since without --rebase these are as old as the recording.
+    records of any age, since without --rebase these are as old as the recording. Before the first record goes out,
+    every line to publish is checked, and without --rebase also whether the topics keep records of that age.
 
     With --jobs, each recorded spec and result goes out just before the first snapshot that was decided with it, so a
     decider makes the recorded decisions again. Kafka keeps no order between topics. The publisher therefore waits one

@@ -10,7 +10,8 @@ The topic of specs is compacted: Kafka may have dropped older versions before th
 keyframe holds the whole spec, so those versions are published from there.
 
 All records have to be seen before the first one goes out, but a recording may be larger than the memory. So only their
-places in the files are kept, and each record is read again when its turn comes.
+places in the files are kept, and each record is read again when its turn comes. What they say is read before only where
+the order depends on it: with specs and results, or for one job.
 """
 
 from __future__ import annotations
@@ -126,6 +127,9 @@ def schedule(directory: Path, *, job: str | None = None, whole: bool = False) ->
 
     `job` keeps the records of one job.
     """
+    if job is None and not whole:  # then the order does not depend on what the snapshots say
+        every = placed(directory, SNAPSHOTS.suffix)
+        return Schedule(directory, (_turn_of(record, SNAPSHOTS, record.timestamp_ms, at) for at, record in every), ())
     turns: list[_Turn] = []
     measured: dict[str, int] = {}
     for place, departure in _departures(directory, MetricSnapshot, job):
@@ -204,8 +208,11 @@ def _timed(departure: Departure, uses: _Uses, start_ms: int) -> Departure:
 
 
 def _turn(departure: Departure, place: int) -> _Turn:
-    record, rank = departure.record, _TOPICS.index(departure.topic)
-    return _Turn(departure.due_ms, rank, record.partition, record.offset, place, record.timestamp_ms)
+    return _turn_of(departure.record, departure.topic, departure.due_ms, place)
+
+
+def _turn_of(record: KafkaRecord, topic: Topic, due_ms: int, place: int) -> _Turn:
+    return _Turn(due_ms, _TOPICS.index(topic), record.partition, record.offset, place, record.timestamp_ms)
 
 
 def _in_order(turns: Iterable[tuple[bytes, _Turn]]) -> Iterator[_Turn]:
