@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
@@ -23,7 +24,7 @@ from tidegate.cli.problems import ERROR
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.events.topics import JOBS, SNAPSHOTS, TOPICS
+from tidegate.events.topics import DECISIONS, JOBS, SNAPSHOTS, TOPICS
 from tidegate.replay.files import BadRecording, read, sha256
 from tidegate.replay.publish import publish
 from tidegate.replay.recompute import HEAD, CannotRecompute, recompute, verify
@@ -125,6 +126,19 @@ def test_a_recording_ends_for_all_topics_at_one_instant(
     monkeypatch.setattr("tidegate.replay.record.TopicReader", grown)
     counts = {entry.topic: entry.records for entry in record(filled, tmp_path / "rec").files}
     assert (counts["snapshots"], counts["decisions"]) == (2 * COUNT + 2, 2 * COUNT)
+
+
+def test_the_progress_of_a_recording_counts_what_is_read(filled: ServiceSettings, tmp_path: Path) -> None:
+    """With `since`, that is a part of the topic: a bar of all of it would end at a tenth."""
+    time.sleep(0.01)
+    since, publisher = datetime.now(UTC), Publisher(filled)
+    time.sleep(0.01)
+    for _, decision in decided("prices", 7, partitions=16, scaling=LIVELY, seed=6):
+        publisher.publish(decision)
+    told: list[tuple[str, int, int]] = []
+    for folder, start in (("part", since), ("nothing", datetime.now(UTC))):
+        record(filled, tmp_path / folder, topics=(DECISIONS,), since=start, on_progress=lambda *one: told.append(one))
+    assert told == [("decisions", 0, 7), ("decisions", 7, 7), ("decisions", 0, 0), ("decisions", 0, 0)]
 
 
 def test_a_stream_moved_to_now_is_fresh_and_keeps_its_spans(filled: ServiceSettings, tmp_path: Path) -> None:

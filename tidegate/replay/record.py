@@ -28,7 +28,7 @@ from tidegate.runtime.producer import said
 from tidegate.runtime.settings import ServiceSettings
 
 OnProgress = Callable[[str, int, int], None]
-"""Called now and then with the topic (without prefix), the records read, and the records it held at the start."""
+"""Called now and then with the topic (without prefix), the records read, and how many there are to read."""
 PROGRESS_RECORDS = 1000
 TOPIC_SECONDS = 600.0
 """Longest time to read one topic."""
@@ -158,16 +158,18 @@ def _read(
 ) -> Iterator[KafkaRecord]:
     """Yield the records of a topic that were there when its ranges were asked."""
     name = topic.named(settings.topic_prefix)
-    ends = {partition: end for (of_topic, partition), (_, end) in ranges.items() if of_topic == name}
-    total = sum(end - first for (of_topic, _), (first, end) in ranges.items() if of_topic == name)
+    of_topic = {partition: span for (each, partition), span in ranges.items() if each == name}
     try:
         reader = TopicReader(settings, [name], since=None if topic is JOBS else since)
     except KafkaException as error:
         raise CannotRecord(f"topic {name} at {settings.bootstrap_servers}: {said(error)}") from None
+    starts = {partition: offset for (_, partition), offset in reader.starts.items()}
+    total = sum(max(0, end - max(first, starts.get(each, first))) for each, (first, end) in of_topic.items())
     done = 0
     with closing(reader):
+        on_progress(topic.suffix, done, total)
         for message in reader.read_to_end(TOPIC_SECONDS):
-            if message.offset() >= ends.get(message.partition(), 0):
+            if message.offset() >= of_topic.get(message.partition(), (0, 0))[1]:
                 continue
             yield KafkaRecord(
                 partition=message.partition(),
@@ -180,7 +182,7 @@ def _read(
             done += 1
             if done % PROGRESS_RECORDS == 0:
                 on_progress(topic.suffix, done, max(total, done))
-        on_progress(topic.suffix, done, max(total, done))
+        on_progress(topic.suffix, done, done)  # a compacted topic has fewer than its offsets tell
 
 
 def _about(record: KafkaRecord, job: str | None) -> bool:

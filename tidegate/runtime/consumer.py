@@ -156,6 +156,8 @@ class TopicReader:
             asked, at = partitions, int(since.timestamp() * 1000)
             partitions = _once_led(lambda: self._first_at(at, asked), timeout_seconds=30.0, every=0.1)
         self._unread = {(p.topic, p.partition) for p in partitions}
+        self.starts: Mapping[Partition, int] = {(p.topic, p.partition): p.offset for p in partitions}
+        """The offset from which each partition is read; below 0 for its beginning."""
         self._consumer.assign(partitions)
 
     def _partitions(self, topic: str) -> Iterable[int]:
