@@ -198,19 +198,32 @@ def test_of_a_decision_long_ago_nothing_later_is_read(monkeypatch: pytest.Monkey
         events.setdefault(MetricSnapshot, []).append(shot)
         events.setdefault(Decision, []).append(decision)
     read: Counter[type[Wire]] = Counter()
+    asked: list[datetime | None] = []
 
-    def received(model: type[Wire], *_: object, **__: object) -> Iterator[Received[Wire]]:
+    def received(
+        model: type[Wire], *_: object, since: datetime | None = None, **__: object
+    ) -> Iterator[Received[Wire]]:
+        asked.append(since)
         for number, event in enumerate(events.get(model, ())):
             read[model] += 1
             yield Received(event, 0, number, datetime(2030, 1, 1, tzinfo=UTC), b"rates")
 
     monkeypatch.setattr("tidegate.cli.why.received", received)
     monkeypatch.setattr("tidegate.whatif.topics.received", received)
+    monkeypatch.setattr("tidegate.cli.why.spec_of", lambda _settings, _job: spec)
     old = events[Decision][10]
     assert isinstance(old, Decision)
     ran = CliRunner().invoke(app, ["why", "rates", "--at", str(old.sequence), "--json", "-b", "127.0.0.1:1"])
     assert ran.stdout.encode().strip() == value_of(old)
     assert read[Decision] == 12
+    read.clear()
+    for missing in (old.sequence + 1, 5, 2**40):
+        asked.clear()
+        read.clear()
+        ran = CliRunner().invoke(app, ["why", "rates", "--at", str(missing), "-b", "127.0.0.1:1"])
+        assert f"no decision on rates with sequence {missing}" in ran.stderr
+        assert read[Decision] <= 12
+        assert None not in asked
     read.clear()
     found = received_job(ClientSettings(), "rates", None, old.sequence)
     assert len(found.decisions) == len(found.snapshots) == 11

@@ -16,13 +16,14 @@ from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip, up_to
+from tidegate.client import CLOCKS_DIFFER, ClientSettings, check_reachable, current_specs, received, skip, up_to
 from tidegate.events.decision import Decision, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
 from tidegate.fleet.explain import delay, explain, slots_now, spans_of
+from tidegate.fleet.fleet import is_plausible
 from tidegate.fleet.warnings import warnings_of
 from tidegate.runtime.consumer import newest_at
 from tidegate.terminal import age, clock, figure, stdout, styled, table
@@ -37,6 +38,8 @@ To look further, for a job that has none, would be to read a month of the decisi
 """
 LOOK_BACK_INTERVALS = 3
 """The same, in intervals of the job."""
+AHEAD = timedelta(minutes=5)
+"""How far ahead of the decider's clock that of a snapshot may be: it does not decide on others."""
 LAST_COMMAND = timedelta(hours=1)
 """How far back to look for the result of the last command."""
 
@@ -80,7 +83,10 @@ def why(
         decision = newest.get(job)
     if decision is None:
         spec_of(settings, job)  # raises if the job is unknown
-        what = f"with sequence {at}" if at is not None else _none_since(since_when)
+        if at is not None:
+            hint = f"`tidegate why {job} --since 1h` lists decisions with their sequences"
+            raise Problem(f"no decision on {job} with sequence {at}", hint)
+        what = _none_since(since_when)
         raise Problem(f"no decision on {job} {what}", "check that the collector and the decider are running")
     if as_json:
         found = [change_fields(one) for one in _changes(settings, decision)] if change else []
@@ -270,11 +276,13 @@ def _none_since(since: datetime | None) -> str:
 
 
 def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:
-    """Return the newest decision on a snapshot. Its sequence is the second of measurement, unless published again."""
-    near = datetime.fromtimestamp(sequence, UTC) - timedelta(minutes=5) if 300 < sequence < 2**33 else None
-    for since in [near, None] if near else [None]:
-        with closing(received(Decision, settings, job=job, since=since, on_error=skip)) as found:
-            on_it = [one.event for one in up_to(found, sequence) if one.event.sequence == sequence]
-        if on_it:
-            return on_it[-1]
-    return None
+    """Return the newest decision on a snapshot. Its sequence is the second of measurement; it was written after that.
+
+    So a number that is none of the job's is told without reading weeks of decisions.
+    """
+    if not is_plausible(sequence):
+        return None
+    since = datetime.fromtimestamp(sequence, UTC) - AHEAD - CLOCKS_DIFFER
+    with closing(received(Decision, settings, job=job, since=since, on_error=skip)) as found:
+        on_it = [one.event for one in up_to(found, sequence) if one.event.sequence == sequence]
+    return on_it[-1] if on_it else None
