@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from random import Random
 from statistics import median
 from time import process_time
 from weakref import ref
@@ -13,6 +14,7 @@ from weakref import ref
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.events import batch, overloaded
 from tests.support.plans import PlanDecider
 from tests.support.recordings import RATES
 from tidegate.cli import app
@@ -25,13 +27,13 @@ from tidegate.events.snapshot import MetricSnapshot, MicroBatch, Part, snapshot_
 from tidegate.events.way import Way
 from tidegate.lab.jobs import one_job, spec_for
 from tidegate.lab.simulate import simulate
-from tidegate.twin.calibrate import batch_error, calibrate
+from tidegate.twin.calibrate import _limit, _trigger, batch_error, calibrate
 from tidegate.twin.calibrate_ways import InPlaceFit, Sized
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel, RestartCosts, StageModel
-from tidegate.twin.recorded import CannotCalibrate, changes_of, load_of, shares_of
+from tidegate.twin.recorded import CannotCalibrate, RecordedChange, changes_of, load_of, shares_of
 from tidegate.twin.rerun import carried_out, compare, rerun
-from tidegate.twin.samples import samples_of
+from tidegate.twin.samples import ChangesUnderWay, Sample, samples_of
 from tidegate.twin.workloads import step
 from tidegate.whatif.recorded import RecordedJob, job_of
 
@@ -193,6 +195,56 @@ def test_a_long_recording_is_compared_in_seconds() -> None:
     assert (found.batch_error, found.batch_points) == (0.0, len(batches) + len(_batches(recorded[1:])))
     assert found.batch_points > 6000
     assert process_time() - began < 5.0
+
+
+def test_many_changes_in_place_cost_no_batch_a_search() -> None:
+    """A day of a job that grows and shrinks has hundreds of changes, and most batches are far from each of them."""
+    recorded = _recorded()
+    batches = [b.model_copy(update={"started_at": b.started_at + k * MS}) for b in _batches(recorded) for k in range(9)]
+    long = [recorded[0].model_copy(update={"batches": tuple(batches)}), *recorded[1:]]
+    begin, shares = recorded[0].observed_at.timestamp(), shares_of(recorded)
+    far = [_change(begin + 10.0 * place) for place in (*range(-1500, -100), *range(500, 1900))]
+    began = process_time()
+    assert samples_of(long, shares, far) == samples_of(long, shares, [])
+    assert process_time() - began < 3.0
+
+
+def _change(at: float, seconds: float = 1.0) -> RecordedChange:
+    return RecordedChange(Way.IN_PLACE, 4, None, {Phase.ACCEPTED: at}, at + seconds, at + seconds)
+
+
+def test_the_change_under_way_is_the_first_one_that_was() -> None:
+    """Also of changes that overlap, or are in no order: services have clocks of their own."""
+    drawn = Random(7)
+    for _ in range(300):
+        changes = [_change(drawn.uniform(0, 90), drawn.uniform(0, 20)) for _ in range(drawn.randrange(12))]
+        found = ChangesUnderWay(changes)
+        for _ in range(20):
+            begin = drawn.uniform(-5, 100)
+            end = begin + drawn.uniform(0, 9)
+            under_way = [c for c in changes if begin < c.working_at and end > c.ordered_at]
+            assert found.within(begin, end) is (under_way[0] if under_way else None)
+
+
+def test_the_batch_limit_of_a_long_recording_is_found_at_once() -> None:
+    """The largest batch is looked for once, not for each batch: of a week, that was minutes."""
+    last = overloaded()[-1]
+    shots = [last.model_copy(update={"sequence": last.sequence + 10 * place}) for place in range(20_000)]
+    began = process_time()
+    assert _limit(shots) == last.batches[-1].input_records
+    assert process_time() - began < 3.0
+
+
+def test_the_trigger_of_a_long_recording_is_found_at_once() -> None:
+    """Batches that start when records come have hundreds of intervals; most fit none of the first batches."""
+    drawn, at, samples = Random(7), 0.0, []
+    for place in range(40_000):
+        at += drawn.uniform(1.0, 60.0)
+        one = batch(at / 10, place, 10, 0.1)
+        samples.append(Sample(one, 10.0, 4, None, one.started_at.timestamp() - 0.5))
+    began = process_time()
+    assert _trigger(samples) == 0.0
+    assert process_time() - began < 4.0
 
 
 def _batches(snapshots: list[MetricSnapshot]) -> list[MicroBatch]:

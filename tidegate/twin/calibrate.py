@@ -233,11 +233,19 @@ def _trigger(samples: Sequence[Sample]) -> float | None:
     if len(waited) < MIN_BATCHES / 2:
         return None
     for interval in sorted({round(b - a, 1) for a, b in pairwise(waited)}, reverse=True):
-        if interval > 0:
-            off = [abs(at - interval * round(at / interval)) for at in waited]
-            if sum(o <= min(0.1, interval / 20) for o in off) >= 0.9 * len(off):
-                return interval
+        if interval > 0 and _fits(interval, waited):
+            return interval
     return 0.0
+
+
+def _fits(interval: float, waited: Sequence[float]) -> bool:
+    """Whether nine of ten batches started at multiples of an interval."""
+    near, fit = min(0.1, interval / 20), len(waited)
+    for at in waited:
+        fit -= abs(at - interval * round(at / interval)) > near
+        if fit < 0.9 * len(waited):  # of a day with many intervals, most end here
+            return False
+    return True
 
 
 def _limit(snapshots: Sequence[MetricSnapshot]) -> int | None:
@@ -250,5 +258,6 @@ def _limit(snapshots: Sequence[MetricSnapshot]) -> int | None:
             since = load.arrived(snapshot.sequence - begin) - load.arrived(last.started_at.timestamp() - begin)
             if lag - since > 0.1 * last.input_records:
                 found.append(last.input_records)
-    alike = [records for records in found if records >= 0.98 * max(found)]
-    return max(alike) if len(alike) > 1 else None
+    largest = max(found, default=0)
+    alike = [records for records in found if records >= 0.98 * largest]
+    return largest if len(alike) > 1 else None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from tidegate.events.command import CommandKind
 from tidegate.events.result import ActionResult, Phase
@@ -152,12 +154,12 @@ def in_place_of(
     """Return what the changes in place of a recording took; None if it has none."""
     grown: list[float] = []
     shrunk: list[float] = []
+    sizes = [(s.sequence, s.slots_granted) for s in snapshots if s.slots_granted]
     for change in changes:
-        if change.way is Way.IN_PLACE:
-            before = [s.slots_granted for s in snapshots if s.sequence <= change.ordered_at and s.slots_granted]
+        place = bisect_right(sizes, change.ordered_at, key=itemgetter(0))
+        if change.way is Way.IN_PLACE and place and change.parallelism != (before := sizes[place - 1][1]):
             seconds = change.registered_at - change.ordered_at
-            if before and change.parallelism != before[-1]:
-                (grown if change.parallelism > before[-1] else shrunk).append(seconds)
+            (grown if change.parallelism > before else shrunk).append(seconds)
     if not grown and not shrunk:
         return None
     # Each executor registers by itself, so the time does not grow with the size.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
@@ -42,10 +44,10 @@ def samples_of(
     found: list[Sample] = []
     run, size, last_end = None, None, None
     begin = snapshots[0].observed_at
-    in_place = [change for change in changes if change.way is Way.IN_PLACE]
+    cold_changes = [change for change in changes if change.way is Way.IN_PLACE]
+    in_place = ChangesUnderWay(cold_changes)
     # The second driver of a handover starts long before it processes anything.
     handed_over = {c.incarnation: c.at.get(Phase.RUNNING, 0.0) for c in changes if c.way is Way.HANDOVER}
-    cold_changes = list(in_place)
     cold_runs = {s.incarnation for s in snapshots if s.incarnation_started_at and s.incarnation_started_at >= begin}
     for snapshot in snapshots:
         same = snapshot.incarnation == run
@@ -56,8 +58,8 @@ def samples_of(
         for batch in snapshot.batches:
             started_at = batch.started_at.timestamp()
             ends_at = started_at + batch.duration_seconds
-            change = next((c for c in in_place if started_at < c.working_at and ends_at > c.ordered_at), None)
-            first = change in cold_changes and change is not None and change.registered_at <= started_at
+            change = in_place.within(started_at, ends_at)
+            first = change is not None and change in cold_changes and change.registered_at <= started_at
             known = first or (change is None and not resized)
             if batch.input_records and slots and known and _of_run(batch, snapshot, handed_over.get(run)):
                 cold = None
@@ -71,6 +73,27 @@ def samples_of(
                 found.append(Sample(batch, spread, slots, cold, last_end))
             last_end = ends_at
     return found
+
+
+class ChangesUnderWay:
+    """Changes of size, to find the first one that was under way in a span: a day may have hundreds."""
+
+    def __init__(self, changes: Sequence[RecordedChange]) -> None:
+        self._changes = tuple(changes)
+        self._working = list(accumulate((change.working_at for change in changes), max))
+        """Until when the latest one of those up to a place was under way."""
+        self._ordered = list(accumulate((change.ordered_at for change in reversed(changes)), min))[::-1]
+        """When the earliest one of those from a place on was ordered."""
+
+    def within(self, begin: float, end: float) -> RecordedChange | None:
+        """Return it; None if there was none."""
+        place = bisect_right(self._working, begin)
+        while place < len(self._changes) and self._ordered[place] < end:
+            change = self._changes[place]
+            if begin < change.working_at and end > change.ordered_at:
+                return change
+            place += 1
+        return None
 
 
 def _of_run(batch: MicroBatch, snapshot: MetricSnapshot, took_over_at: float | None) -> bool:
