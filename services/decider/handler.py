@@ -186,10 +186,12 @@ class Handler:
 
     async def _decide(self, memory: JobMemory, snapshot: MetricSnapshot, spec: JobSpec) -> tuple[JobState, Decision]:
         """Take one decision round: return the state after it and the decision, whose command is reserved."""
+        now = self.clock.now()
         known = Observed(
-            at=self.clock.now(),
+            at=now,
             results=memory.pending,
             neighbours=tuple(self._neighbour(spec, link) for link in self.specs.links(spec.job_id)),
+            utc_offset_seconds=spec.scaling.utc_offset_seconds(now),
         )
         round_ = engine().round(memory.state, snapshot, spec, known)
         reply: Reply | None = None

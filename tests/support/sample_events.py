@@ -433,6 +433,7 @@ def _later() -> dict[str, Wire]:
         "job.growing_pool": job(pool_max_slots=64),
         "job.on_another_kafka": job(kafka_cluster="payments"),
         "job.read_committed": job(read_committed=True),
+        "job.in_a_time_zone": job(scaling=Scaling(time_zone="Europe/Berlin")),
         "job.priced": job(scaling=Scaling(prices=Tariff(currency="EUR", slot_hour=0.05, late_minute=0.5, change=0.01))),
         "job.on_kubernetes": JobSpec(
             job_id="orders",
@@ -456,6 +457,7 @@ def _later() -> dict[str, Wire]:
         ),
         "decision.delayed": decision(evidence=Evidence(lag_records=90_000, delay_seconds=42.5, delay_at_least=True)),
         "decision.removed": decision(evidence=Evidence(lag_records=100, lost_records=650)),
+        "decision.in_a_time_zone": decision(observed=Observed(at=T, utc_offset_seconds=-18_000)),
         "decision.in_a_pipeline": decision(
             emits=Emission(
                 steps=(EmissionStep(T, 2100.0), EmissionStep(T + timedelta(seconds=70), 4200.5)),

@@ -88,9 +88,10 @@ def decided(
         state = states.get(snapshot.job_id, JobState.new())
         of_job = waiting.get(snapshot.job_id, [])
         due = of_job[: bisect_right(of_job, snapshot.observed_at, key=attrgetter("at"))]
-        observed = Observed(at=snapshot.observed_at, results=tuple(due))
+        spec, at = specs[snapshot.job_id], snapshot.observed_at
+        observed = Observed(at=at, results=tuple(due), utc_offset_seconds=spec.scaling.utc_offset_seconds(at))
         try:
-            states[snapshot.job_id], decision = engine().step(state, snapshot, specs[snapshot.job_id], observed)
+            states[snapshot.job_id], decision = engine().step(state, snapshot, spec, observed)
         except AlreadyDecided as error:
             stderr().print(f"skipped: {error}", style="yellow")
             continue

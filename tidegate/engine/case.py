@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import ClassVar, Generic, NamedTuple, Protocol
 
@@ -46,6 +47,15 @@ class Case(NamedTuple):
         """The demand that the jobs upstream announce; None if no plan is known."""
         neighbours = self.observed.neighbours
         return announced(neighbours, self.sources, self.evidence, self.measured_at) if neighbours else None
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone of periods and cron expressions."""
+        return self.spec.scaling.time_zone or "UTC"
+
+    def local(self, instant: datetime) -> datetime:
+        """Return an instant near the decision as the clocks in the job's time zone show it, as if that were UTC."""
+        return instant + timedelta(seconds=self.observed.utc_offset_seconds or 0)
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ from tidegate.events.snapshot import ALIVE, DEAD, MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import LONGEST_SECONDS
 
-ENGINE_VERSION = "34"
+ENGINE_VERSION = "35"
 """Part of every decision's id. Every change that can make a decision differ raises it."""
 
 KEYFRAME_EVERY: Final = 100

@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, SerializeAsAny
+from pydantic import AfterValidator, Field, SerializeAsAny
 
 from tidegate.events.command import ScalingCommand
 from tidegate.events.job import JobSpec
@@ -214,6 +214,9 @@ class Observed:
     results: tuple[ActionResult, ...] = ()
     """Results since the last snapshot, oldest first."""
     neighbours: tuple[Neighbour, ...] = ()
+    utc_offset_seconds: Annotated[int, Field(ge=-86_400, le=86_400)] | None = None
+    """By how many seconds the time zone of the spec was ahead of UTC; absent if it names none. It is recorded because
+    the database of time zones changes."""
 
 
 def _json(state: dict[str, Any]) -> dict[str, Any]:

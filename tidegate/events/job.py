@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, Literal, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
 
@@ -17,6 +19,7 @@ from tidegate.events.wire import (
     Parallelism,
     Positive,
     Scalar,
+    TimeZone,
     TopicName,
     Wire,
     identity,
@@ -365,6 +368,14 @@ class Scaling(Wire):
     """True: the policy does not change the size; `tidegate scale` and autoscalers of Kubernetes do."""
     command_ttl_seconds: Deadline = 120.0
     """A command that no actuator has started after this time is refused."""
+    time_zone: TimeZone | None = None
+    """The time zone of periods and cron expressions in guards and policies, such as `Europe/Berlin`. When absent, UTC.
+    """
+
+    def utc_offset_seconds(self, at: datetime) -> int | None:
+        """Return by how many seconds the time zone is ahead of UTC at an instant; None without a time zone."""
+        offset = None if self.time_zone is None else at.astimezone(ZoneInfo(self.time_zone)).utcoffset()
+        return None if offset is None else int(offset.total_seconds())
 
     @model_validator(mode="after")
     def _sizes_are_ordered(self) -> Self:

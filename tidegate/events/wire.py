@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha1
 from typing import Annotated, Any, Self, TypeVar, dataclass_transform
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -91,6 +92,20 @@ Identifier = Annotated[
 TopicName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$"), AfterValidator(_no_double_dot), _NO_DOUBLE_DOT
 ]
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"no time zone {name!r} is known, such as 'Europe/Berlin' or 'America/New_York'") from None
+    return name
+
+
+TimeZone = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*$"), AfterValidator(_known_zone)
+]
+"""The name of a time zone in the IANA time zone database."""
 
 LONGEST_SECONDS = 1_000_000_000.0
 """Thirty years: a time that is added to any date of this millennium is a date, too."""

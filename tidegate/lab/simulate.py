@@ -143,10 +143,12 @@ class EngineDecider:
         """Take the results in, then go through one decision round."""
         for result in seen:
             self._follow(result)
+        at = datetime.fromtimestamp(now, UTC)
         known = Observed(
-            at=datetime.fromtimestamp(now, UTC),
+            at=at,
             results=tuple(seen),
             neighbours=tuple(self.neighbour(link) for link in self._links.get(spec.job_id, ())),
+            utc_offset_seconds=spec.scaling.utc_offset_seconds(at),
         )
         state, decision = self._reservations.finish(
             self._engine.round(self._states[spec.job_id], snapshot, spec, known), now

@@ -17,13 +17,14 @@ for `cooldown_period_seconds` is stopped, and started with one slot when a look 
 changes nothing: the lag decides.
 
 **Cron.** `start|end|replicas; ...` is a second trigger: while a window is open, it asks for so many slots, otherwise
-for none; the larger answer counts. Start and end are cron expressions with five fields (minutes first), in UTC.
+for none; the larger answer counts. Start and end are cron expressions with five fields (minutes first), in the spec's
+`time_zone`.
 
 **Fallback.** If the offsets could not be measured, the size stays. With `fallback_replicas` set, more than
 `fallback_failure_threshold` such snapshots in a row ask for that size, and the job counts as active; the guard
 `complete` still keeps a running job from changing. A stopped job starts with one slot after so many looks that failed.
 
-Left out: `idleReplicaCount` (the spec's minimum says it), other time zones, triggers other than Kafka and cron.
+Left out: `idleReplicaCount` (the spec's minimum says it), triggers other than Kafka and cron.
 
 When to choose it: You run KEDA's Kafka scaler and want the same sizes.
 
@@ -246,7 +247,7 @@ class Keda(Rule[KedaOptions, KedaMemory]):
 
     def _window(self, case: Case) -> int | None:
         """Return the largest size of the open cron windows; None if none is open."""
-        at = case.snapshot.observed_at
+        at = case.local(case.snapshot.observed_at)
         return max((size for start, end, size in self.windows if keda_rules.window_open(start, end, at)), default=None)
 
     def _looks(self, case: Case, memory: KedaMemory) -> bool:

@@ -15,8 +15,8 @@ records are the lag over all Kafka partitions. With `vertex: udf` its source top
 
 The size moves towards the desired one in steps of `replicas_per_scale_up` and `replicas_per_scale_down`, at least an
 executor, with a cooldown after each change. It stays within the bounds of the window in `cron` that is open:
-`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in UTC. The bounds
-of the spec hold as well; in Numaflow those of the window replace them.
+`start|end|min|max; ...`, where start and end are cron expressions with six fields (seconds first), in the spec's
+`time_zone`. The bounds of the spec hold as well; in Numaflow those of the window replace them.
 
 The job does not scale up at its rate limit or under back pressure. Back pressure means that the mean lag of a job
 downstream fills `back_pressure_threshold` of its buffer limit. If that job reads this job's output directly, this job
@@ -256,8 +256,9 @@ class Numaflow(Rule[NumaflowOptions, NumaflowMemory]):
         scaling = case.spec.scaling
         low, high = scaling.min_parallelism, scaling.max_parallelism
         if self.options.vertex != "udf":
+            at = case.local(case.snapshot.observed_at)
             for window in self.windows:
-                if rules.window_active(window.start, window.end, case.snapshot.observed_at):
+                if rules.window_active(window.start, window.end, at):
                     least = low if window.minimum is None else window.minimum
                     return least, high if window.maximum is None else window.maximum, True
         return low, high, False

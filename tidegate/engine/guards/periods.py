@@ -1,6 +1,6 @@
 """Times of the day or week in which a job keeps more slots ready, or in which nothing changes.
 
-Times are UTC: Flink takes the server's time zone, which two servers may not share.
+Times are those of the spec's `time_zone`. Flink takes the server's, which two servers may not share.
 
 Source: `flink-autoscaler`, `excluded.periods`; Quartz `CronExpression`.
 """
@@ -19,6 +19,7 @@ from tidegate.engine.cron import parse as parse_cron
 from tidegate.engine.guard import STARTS_AND_RESCALES, ForcingGuard, Guard, Verdict
 from tidegate.engine.options import option
 from tidegate.engine.reasons import Reason
+from tidegate.events.decision import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Schedule(ForcingGuard):
     """Gives a job at least so many slots at set times, such as before a daily peak, and keeps them until it is over.
 
     A list separated by `;`. Each item is a period as in `excluded_periods`, then `|` and the slots. Of several periods
-    that hold, the one with the most slots counts. Times are UTC.
+    that hold, the one with the most slots counts. Times are of the spec's `time_zone`, by default UTC.
 
         7:50:00-10:00:00 && * * * ? * MON-FRI | 12      at least 12 slots on weekdays from 7:50 to 10:00
         6:00:00-20:00:00 && * * * 27 11 ? 2026 | 16     at least 16 on one day, the 27th of November
@@ -110,7 +111,7 @@ class Schedule(ForcingGuard):
     name: ClassVar = "schedule"
     covers: ClassVar = STARTS_AND_RESCALES
     reasons: ClassVar[Mapping[str, Reason]] = {
-        "SCHEDULED": Reason("the schedule asks for at least {least} slots in the period {period} (UTC)"),
+        "SCHEDULED": Reason("the schedule asks for at least {least} slots in the period {period} ({zone})"),
     }
 
     at_least: str = option("", "the periods with their slots; none when empty")
@@ -128,10 +129,14 @@ class Schedule(ForcingGuard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Raise the size to the slots of the present period."""
-        holding = [each for each in parse_schedule(self.at_least) if each.period.holds(case.observed.at)]
+        if not (planned := parse_schedule(self.at_least)):
+            return None
+        now = case.local(case.observed.at)
+        holding = [each for each in planned if each.period.holds(now)]
         if not holding or size >= (most := max(holding, key=lambda each: each.slots)).slots:
             return None
-        return Verdict(most.slots, "SCHEDULED", {"least": most.slots, "period": most.period.text})
+        values: dict[str, Figure] = {"least": most.slots, "period": most.period.text, "zone": case.time_zone}
+        return Verdict(most.slots, "SCHEDULED", values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +144,14 @@ class ExcludedPeriods(Guard):
     """Stops every change of size within an excluded period.
 
     A list separated by `;`. Each item is a daily range `H:MM:SS-H:MM:SS`, not across midnight, or a Quartz cron
-    expression (from seconds to day of week), or both joined by `&&`. Times are UTC. Monday to Friday
-    from 8 to 18: `8:00:00-18:00:00 && * * * ? * MON-FRI`.
+    expression (from seconds to day of week), or both joined by `&&`. Times are of the spec's `time_zone`, by default
+    UTC. Monday to Friday from 8 to 18: `8:00:00-18:00:00 && * * * ? * MON-FRI`.
     """
 
     name: ClassVar = "excluded_periods"
     waits: ClassVar = True
     reasons: ClassVar[Mapping[str, Reason]] = {
-        "EXCLUDED_PERIOD": Reason("nothing changes in the excluded period {period} (UTC)"),
+        "EXCLUDED_PERIOD": Reason("nothing changes in the excluded period {period} ({zone})"),
     }
 
     periods: str = option("", "the periods; none when empty")
@@ -160,7 +165,11 @@ class ExcludedPeriods(Guard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Compare the decider's clock with the periods."""
-        for period in parse_periods(self.periods):
-            if period.holds(case.observed.at):
-                return Verdict(case.current, "EXCLUDED_PERIOD", {"period": period.text})
+        if not (periods := parse_periods(self.periods)):
+            return None
+        now = case.local(case.observed.at)
+        for period in periods:
+            if period.holds(now):
+                values = {"period": period.text, "zone": case.time_zone}
+                return Verdict(case.current, "EXCLUDED_PERIOD", values)
         return None
