@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.support.http_server import QuietHandler, serving
 from tests.support.secured_kafka import write_certificates
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.kubernetes.access import AccessError, ApiAccess
-from tidegate.launcher.kubernetes.api import Api, ApiUnreachable
+from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused, ApiUnreachable
 from tidegate.launcher.kubernetes.pods import memory_mb
 from tidegate.launcher.queries.checkpoints import beside_checkpoints
 from tidegate.launcher.reports.driver_log import DriverLog
@@ -138,6 +139,47 @@ def test_a_closed_connection_is_opened_again(server: FakeKubernetes) -> None:
     with pytest.raises(ApiUnreachable):
         api.get("/api/v1/nodes/n")
     assert server.requests.count("GET /api/v1/nodes/n") == 2
+
+
+DEEP = b'{"a": ' * 600 + b"{}" + b"}" * 600
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"type": "ADDED", "object": {"metadata": {"na', "JSONDecodeError"),
+        (b"[]\n", "TypeError"),
+        (b'{"type": "ERROR", "object": {"code": 410, "message": "too old"}}\n', "410: too old"),
+        (b'{"type": "ERROR", "object": {"code": 504, "message": "etcd"}}\n', "504: etcd"),
+        (b"", "TimeoutError"),
+    ],
+)
+def test_a_watch_ends_by_an_error_unless_the_server_ends_it(line: bytes, said: str) -> None:
+    """A line that breaks off, what is no event, an error that is told, and silence; what came before them counts."""
+
+    class Watched(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # noqa: N802 - as the base class calls it
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for one in (b'{"type": "ADDED", "object": {"deep": %s}}\n' % DEEP, line):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(one), one) if one else b"")
+            if not line:
+                silent.wait(10)
+            self.close_connection = True
+
+    silent = threading.Event()
+    with serving(Watched) as server:
+        events = Api(ApiAccess(f"http://127.0.0.1:{server.server_port}", "t"), timeout_seconds=0.5).watch("/x", "7", 0)
+        kind, found = next(events)
+        assert kind == "ADDED"
+        assert "deep" in found
+        with pytest.raises(ApiError, match=rf"GET http://127.0.0.1:\d+/x: {said}") as told:
+            next(events)
+        silent.set()
+    assert isinstance(told.value, ApiRefused) == ("410" in said)
 
 
 def test_a_driver_in_a_pod_says_the_name_of_its_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

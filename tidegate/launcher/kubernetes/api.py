@@ -14,7 +14,7 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -84,8 +84,41 @@ class Api:
 
     def listed(self, path: str, **query: str) -> list[dict[str, Any]]:
         """Return the items of a list."""
-        items: list[dict[str, Any]] = self._ask("GET", path, query).get("items") or []
-        return items
+        return self.versioned(path, **query)[0]
+
+    def versioned(self, path: str, **query: str) -> tuple[list[dict[str, Any]], str]:
+        """Return the items of a list, and its resource version: from there, `watch` tells what changes."""
+        found = self._ask("GET", path, query)
+        return found.get("items") or [], found.get("metadata", {}).get("resourceVersion", "")
+
+    def watch(self, path: str, version: str, seconds: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each change of a list's objects since a version, and bookmarks: the type of the event, and the object.
+
+        The server ends it after so many seconds. Raises `ApiRefused` if it no longer knows the version, before the
+        first event or by one, and `ApiUnreachable` if the stream breaks.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        what, url, headers = self._asked("GET", path, query | {"resourceVersion": version})
+        connection = self._connect()
+        try:
+            connection.connect()
+            connection.sock.settimeout(seconds + self._timeout)
+            connection.request("GET", url, None, headers)
+            lines = connection.getresponse()
+            if lines.status >= 300:  # noqa: PLR2004 - HTTP
+                self._judged(what, lines.status, lines.read())
+            for line in lines:
+                event = _parsed(line)
+                kind, told = event["type"], event["object"]
+                if kind == "ERROR":
+                    self._judged(what, told.get("code", _SERVER_ERROR), json.dumps(told).encode())
+                yield kind, told
+        except ApiError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError) as error:
+            raise ApiUnreachable(f"{what}: {type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
 
     def create(self, path: str, body: Mapping[str, Any]) -> bool:
         """Create an object; return False if there is one of its name."""
@@ -154,13 +187,9 @@ class Api:
     def _request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None = None, kind: str = _JSON
     ) -> bytes:
-        what = f"{method} {self.access.server}{path}"
-        url = f"{urlsplit(self.access.server).path.rstrip('/')}{path}"
-        url += f"?{urlencode(query)}" if query else ""
-        headers = {"Accept": "*/*", "User-Agent": "tidegate", **({"Content-Type": kind} if body is not None else {})}
-        token = self.access.bearer()
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
+        what, url, headers = self._asked(method, path, query)
+        if body is not None:
+            headers["Content-Type"] = kind
         with self._lock:
             kept = self._idle.pop() if self._idle else None
         try:
@@ -174,6 +203,16 @@ class Api:
             except (OSError, http.client.HTTPException) as again:
                 raise ApiUnreachable(f"{what}: {type(again).__name__}: {again}") from again
         return self._judged(what, status, answer)
+
+    def _asked(self, method: str, path: str, query: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
+        """Return what is asked for, for messages; its URL; and the headers that say who asks."""
+        url = f"{urlsplit(self.access.server).path.rstrip('/')}{path}"
+        url += f"?{urlencode(query)}" if query else ""
+        headers = {"Accept": "*/*", "User-Agent": "tidegate"}
+        token = self.access.bearer()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return f"{method} {self.access.server}{path}", url, headers
 
     def _send(
         self, connection: http.client.HTTPConnection, method: str, url: str, body: bytes | None, headers: dict[str, str]
