@@ -7,5 +7,6 @@ places.py       which clusters and file systems an object may name; pure
 reconcile.py    what is to be done for an object; pure
 status.py       what its status says; pure
 app.py          the loop that looks, decides and does
+reflector.py    the objects, listed once and then watched
 cluster.py      Kubernetes behind the port
 """

@@ -26,11 +26,12 @@ def run(settings: OperatorSettings) -> int:
     check_topics(settings)
     namespace = settings.operator_namespace or own_namespace()
     api = Api(ApiAccess.find(), timeout_seconds=settings.operator_timeout_seconds)
-    cluster = KubernetesStreamingJobs(api, namespace)
     clock, registry = SystemClock(), new_registry("operator")
+    cluster = KubernetesStreamingJobs(api, namespace, clock)
     health = Health(clock, registry)
     dependencies = Dependencies(clock, registry, {"kafka": kafka_probe(settings), "kubernetes": cluster.answers})
-    with closing(Feed(settings, timedelta(hours=settings.operator_history_hours))) as feed:
+    with closing(cluster), closing(Feed(settings, timedelta(hours=settings.operator_history_hours))) as feed:
+        cluster.start()
         feed.start()
         operator = Operator(
             namespace=namespace,

@@ -1,4 +1,4 @@
-"""The operator assembled: a loop that lists the StreamingJobs, decides what is to be done for each, and does it.
+"""The operator assembled: a loop that looks at the StreamingJobs, decides what is to be done for each, and does it.
 
 Every round looks at everything again, so a lost event, a restart or a second run of a step does no harm. What is wrong
 with one object ends no round. If the API server or the broker is slow, a round ends early, and the next one goes on
@@ -72,7 +72,8 @@ class Operator:
 
     def turn(self) -> None:
         """Do one round. Before all topics have been read nothing is done: a job would seem to be missing."""
-        self.health.beat()
+        if self.cluster.alive:
+            self.health.beat()
         if not is_live(self.jobs):
             return
         try:

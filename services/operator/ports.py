@@ -15,8 +15,12 @@ class ObjectMoved(RuntimeError):
 class StreamingJobs(Protocol):
     """The StreamingJobs of one namespace. Each method may raise `ApiError`, a change `ObjectMoved` too."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether what keeps the objects up to date still does something."""
+
     def all(self) -> list[dict[str, Any]]:
-        """Return every object as it is now."""
+        """Return every object as it was told last; raise if nobody knows whether that is all of them."""
 
     def change(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Merge a patch into an object; one with a `resourceVersion` applies to that version only."""

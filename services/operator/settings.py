@@ -18,7 +18,8 @@ class OperatorSettings(ClientSettings):
     and file systems, such as `["s3a://my-bucket", "hdfs://namenode:8020"]`. The services ask there, with their
     credentials. `local` allows programs in the actuator's own pod."""
     operator_poll_seconds: float = Field(default=2.0, ge=0.2, le=20)
-    """How often it lists the StreamingJobs: the longest time until a change of theirs is on the jobs topic."""
+    """How often it goes through the StreamingJobs, which it watches: the longest time until a change of theirs is on
+    the jobs topic."""
     operator_timeout_seconds: float = Field(default=5.0, gt=0, le=20)
     """Longest wait for one answer of the API server."""
     operator_history_hours: float = Field(default=1.0, gt=0, le=48)

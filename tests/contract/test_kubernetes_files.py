@@ -220,20 +220,27 @@ def test_rights_are_named_one_by_one() -> None:
             assert found["kind"] == "Role" or rule["verbs"] == ["list"]
 
 
+def rights_of(role: str) -> dict[str, set[str]]:
+    """Return the verbs of a Role by resource."""
+    (found,) = (each for each in objects("Role") if each["metadata"]["name"] == role)
+    return {resource: set(rule["verbs"]) for rule in found["rules"] for resource in rule["resources"]}
+
+
+def test_the_operator_has_the_rights_that_its_client_uses() -> None:
+    """It lists the StreamingJobs, watches them, and patches them and their status."""
+    assert rights_of("tidegate-operator") == {
+        "streamingjobs": {"list", "watch", "patch"},
+        "streamingjobs/status": {"patch"},
+    }
+
+
 def test_a_driver_has_the_rights_that_spark_and_the_launcher_use() -> None:
     """Spark makes, watches and labels executors, makes ConfigMaps, and at its end removes by label what it has made.
 
     No driver makes a Service: see Spark's ExecutorPodsAllocator and KubernetesClusterSchedulerBackend.
     """
     removes = {"list", "delete", "deletecollection"}
-    rights = {
-        resource: set(rule["verbs"])
-        for found in objects("Role")
-        if found["metadata"]["name"] == "tidegate-driver"
-        for rule in found["rules"]
-        for resource in rule["resources"]
-    }
-    assert rights == {
+    assert rights_of("tidegate-driver") == {
         "pods": {"create", "get", "watch", "patch", *removes},
         "configmaps": {"create", "get", "patch", *removes},
         "services": removes,

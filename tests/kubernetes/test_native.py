@@ -39,7 +39,7 @@ CHANGE_SECONDS = 180.0
 
 DEPLOYMENTS = ("collector", "decider", "actuator", "operator", "console", "keda")
 MAY = {
-    "operator": {"list streamingjobs.tidegate.dev", "patch streamingjobs.tidegate.dev"}
+    "operator": {f"{verb} streamingjobs.tidegate.dev" for verb in ("list", "watch", "patch")}
     | {"patch streamingjobs.tidegate.dev/status"},
     "actuator": {"create pods", "get pods", "list pods", "delete pods", "get pods/log"}
     | {"create configmaps", "get configmaps", "patch configmaps"}
@@ -62,7 +62,7 @@ ACTS = (
     *(f"{verb} services" for verb in ("create", "get", "list", "delete")),
     *(f"{verb} persistentvolumeclaims" for verb in ("create", "list", "delete")),
     *(f"{verb} secrets" for verb in ("get", "list", "create")),
-    *(f"{verb} streamingjobs.tidegate.dev" for verb in ("get", "list", "create", "patch", "delete")),
+    *(f"{verb} streamingjobs.tidegate.dev" for verb in ("get", "list", "watch", "create", "patch", "delete")),
     "patch streamingjobs.tidegate.dev/status",
     "patch streamingjobs.tidegate.dev/scale",
     *(f"{verb} sparkapplications.sparkoperator.k8s.io" for verb in ("create", "get", "list", "patch", "delete")),

@@ -36,6 +36,8 @@ class FakeStreamingJobs:
         self.objects: dict[str, dict[str, Any]] = {}
         self.away = False
         """Whether nothing answers."""
+        self.alive = True
+        """Whether what keeps the objects up to date still does something."""
         self.writes: list[tuple[str, str]] = []
         """Name and kind of each write of the operator."""
         self._version = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -207,7 +208,9 @@ def test_an_object_that_is_nested_too_deep_is_named_and_disturbs_nobody(levels: 
     pods = FIELDS["application"]["kubernetes"] | {"driver_template": {"it": "here"}}
     world.cluster.apply("rates", FIELDS | {"application": FIELDS["application"] | {"kubernetes": pods}})
     world.cluster.apply("other", FIELDS | {"application": FIELDS["application"] | {"args": ['"[{\\', "]"]}})
-    listed = KubernetesStreamingJobs(Nested(ApiAccess("http://k", "the test")), "jobs").all()
+    with closing(KubernetesStreamingJobs(Nested(ApiAccess("http://k", "the test")), "jobs", world.time)) as cluster:
+        cluster.start()
+        listed = cluster.all()
     world.cluster.all = lambda: listed  # type: ignore[method-assign]
     world.turn()
     assert [(spec.job_id, spec.application.args) for spec in world.jobs.published] == [("other", ('"[{\\', "]"))]
@@ -859,13 +862,16 @@ def test_a_cluster_that_does_not_know_the_kind_says_what_to_apply() -> None:
     """Somebody has deleted the CustomResourceDefinition, or has never applied it: a bare 404 names neither."""
 
     class Bare:
-        def listed(self, path: str, **_query: str) -> list[dict[str, Any]]:
+        def versioned(self, path: str, *_: object, **_query: str) -> tuple[list[dict[str, Any]], str]:
             raise ApiRefused(404, f"GET https://api{path}: 404: 404 page not found")
 
-    cluster = KubernetesStreamingJobs(cast("Api", Bare()), "jobs")
-    for ask in (cluster.all, cluster.answers):
-        with pytest.raises(ApiError, match=r"knows no StreamingJobs: apply deploy/kubernetes/crd \(GET .*404"):
-            ask()
+        watch = versioned
+
+    with closing(KubernetesStreamingJobs(cast("Api", Bare()), "jobs", SetClock())) as cluster:
+        cluster.start()
+        for ask in (cluster.all, cluster.answers):
+            with pytest.raises(ApiError, match=r"knows no StreamingJobs: apply deploy/kubernetes/crd \(GET .*404"):
+                ask()
 
 
 def test_the_selector_finds_the_executors_of_the_job(world: World) -> None:

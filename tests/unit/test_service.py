@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import re
 import signal
 import socket
@@ -13,13 +14,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.support.events import job, overloaded
+from tests.support.fake_kubernetes import FakeKubernetes
 from tests.support.fake_streaming_jobs import FakeJobs
 from tests.support.fake_world import FakeWorld
 from tests.support.token_endpoint import TokenEndpoint, login_by
@@ -28,6 +30,7 @@ from tidegate.events.way import Way
 from tidegate.launcher.kubernetes.access import ApiAccess
 from tidegate.runtime.dead_letters import TooManyDeadLetters
 from tidegate.runtime.logs import Repeats, about, configure
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.reach import ask
 from tidegate.runtime.service import run_service
 from tidegate.runtime.settings import ServiceSettings
@@ -127,12 +130,12 @@ def test_an_error_is_logged_before_the_last_line(
     assert last["message"] == f"stopped by an error, exit code {code}"
 
 
-class LostFeed(FakeJobs):
-    """A feed that could read the topics, and no longer can."""
+class FakeFeed(FakeJobs):
+    """A feed without a thread."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, state: str) -> None:
         super().__init__()
-        self.state = "no right to read"
+        self.state = state
 
     def start(self) -> None:
         """Have nothing to start."""
@@ -141,23 +144,49 @@ class LostFeed(FakeJobs):
         """Have nothing to close."""
 
 
-@pytest.mark.parametrize("service", ["keda", "operator"])
-def test_a_service_that_can_no_longer_read_the_topics_says_so(
-    service: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In one sentence, the same in each, and with the exit code of an error that a new start may help against."""
+def main_of(service: str, feed: FakeFeed, server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return the main function of a service that has this feed in place of Kafka, and this API server."""
     main = importlib.import_module(f"services.{service}.__main__")
-    monkeypatch.setattr(main, "Feed", LostFeed)
+    monkeypatch.setattr(main, "Feed", lambda *_: feed)
     monkeypatch.setattr(main, "check_topics", lambda _: None)
     monkeypatch.setattr(main, "kafka_probe", lambda _: lambda: None)
-    monkeypatch.setattr(ApiAccess, "find", lambda: ApiAccess("http://127.0.0.1:1", "the test"))
+    monkeypatch.setattr(ApiAccess, "find", lambda: server.api.access)
+    monkeypatch.setattr(main, "Api", lambda *_, **__: server.api, raising=False)
     monkeypatch.setenv("TIDEGATE_KEDA_PORT", "0")
-    monkeypatch.setenv("TIDEGATE_HEALTH_PORT", "0")
-    assert main.main() == 1
+    run: Callable[[], int] = main.main
+    return run
+
+
+@pytest.mark.parametrize("service", ["keda", "operator"])
+def test_a_service_that_can_no_longer_read_the_topics_says_so(
+    service: str, server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one sentence, the same in each, and with the exit code of an error that a new start may help against."""
+    assert main_of(service, FakeFeed("no right to read"), server, monkeypatch)() == 1
     why, last = lines(capsys.readouterr().err)[-2:]
     assert (why["message"], why["level"]) == ("cannot continue: cannot read the topics: no right to read", "CRITICAL")
     assert "exception" not in why
     assert last["message"] == "stopped by an error, exit code 1"
+
+
+def test_the_operator_ends_at_once_although_it_watches(server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server would end the watch only after a minute, and Kubernetes kills a pod after half of that."""
+    asked = []
+
+    def terminate() -> None:
+        wait_until(lambda: server.watches, 30, 0.01)
+        asked.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    assert main_of("operator", FakeFeed("live"), server, monkeypatch)() == 0
+    thread.join()
+    assert server.watches
+    assert time.monotonic() - asked[0] < 5
+    assert all(each.daemon for each in threading.enumerate() if each.name == "watch")
+    server.cut()
+    assert wait_until(lambda: not [each for each in threading.enumerate() if each.name == "watch"], 10, 0.05)
 
 
 def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
