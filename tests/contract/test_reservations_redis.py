@@ -70,13 +70,16 @@ def test_redis_is_reached_with_tls(redis_url: str, tmp_path: Path) -> None:
             asyncio.run(answer())
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *("type", "garbage", "shape", "no date"),
-        *("pool type", "pool garbage", "pool without end", "pool text", "pool part", "pool no date"),
-    ],
-)
+DAMAGED_ENTRIES = {
+    "pool garbage": '{"slots": "many"}',
+    "pool without end": '{"decision_id": "d", "until": 1e10, "slots": 1e400}',
+    "pool text": '{"decision_id": "d", "until": 1e10, "slots": "2"}',
+    "pool part": '{"decision_id": "d", "until": 1e10, "slots": 2.5}',
+    "pool no date": '{"decision_id": "d", "until": 1772366400000, "slots": 2}',
+}
+
+
+@pytest.mark.parametrize("damage", ["type", "garbage", "shape", "no date", "pool type", *DAMAGED_ENTRIES])
 def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None:
     """F24: a key of wrong type or content removes the marker and blocks changes until a rebuild repairs it."""
 
@@ -93,16 +96,8 @@ def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None
                 await client.set(cooldown, '{"decision_id": "d", "until": 1772366400000}')
             case "pool type":
                 await client.set(pool, "x")
-            case "pool garbage":
-                await client.hset(pool, "b", '{"slots": "many"}')
-            case "pool without end":
-                await client.hset(pool, "b", '{"decision_id": "d", "until": 1e10, "slots": 1e400}')
-            case "pool text":
-                await client.hset(pool, "b", '{"decision_id": "d", "until": 1e10, "slots": "2"}')
-            case "pool part":
-                await client.hset(pool, "b", '{"decision_id": "d", "until": 1e10, "slots": 2.5}')
-            case "pool no date":
-                await client.hset(pool, "b", '{"decision_id": "d", "until": 1772366400000, "slots": 2}')
+            case _:
+                await client.hset(pool, "b", DAMAGED_ENTRIES[damage])
         assert await reservations.view("a", "blue") == ReservationView(RedisView.REBUILDING)
         assert not await client.exists(f"{prefix}view")
         assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
