@@ -22,6 +22,7 @@ import faust
 from confluent_kafka import KafkaException
 from redis import Redis
 
+from services.decider.daemon_threads import in_daemon_thread
 from services.decider.faust_app import RAW, drop, new_app, prepare_topics, still_assigned
 from services.decider.handler import Handler
 from services.decider.lanes import Lanes
@@ -145,7 +146,7 @@ class DeciderApp:
         if await self._reservations.refresh() is not RedisView.REBUILDING:
             return
         try:
-            holds = await asyncio.to_thread(read_holds, self._settings, self._specs, self._clock.now(), self._beat)
+            holds = await in_daemon_thread(read_holds, self._settings, self._specs, self._clock.now(), self._beat)
         except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
             log.warning("cannot read the topics to rebuild redis: %s", said(error))
             return

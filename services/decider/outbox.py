@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from services.decider.daemon_threads import in_daemon_thread
 from services.decider.settings import DeciderSettings
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, encode
@@ -51,7 +52,7 @@ class States:
         async with self._reading:
             while self._read_after != self._revocations:
                 revocations = self._revocations  # a revocation during the read makes it run again
-                self.found = await asyncio.to_thread(self._read)
+                self.found = await in_daemon_thread(self._read)
                 self._read_after = revocations
 
     def forget(self) -> None:

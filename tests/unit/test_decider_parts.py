@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import types
 from collections.abc import Iterator
@@ -383,6 +385,27 @@ def test_states_are_read_once_for_all_lanes() -> None:
 
     states = States(read)
     asyncio.run(play())
+
+
+_LATE = """
+import asyncio, sys, threading
+from services.decider.outbox import States
+
+async def stopped():
+    await asyncio.wait_for(States(threading.Event().wait).ready(), 0.1)
+
+loop = asyncio.new_event_loop()
+try:
+    loop.run_until_complete(stopped())
+except TimeoutError:
+    sys.exit(75)
+"""
+
+
+def test_the_process_does_not_wait_until_it_has_read_a_topic() -> None:
+    """A partition's leader may be away: whoever stops the service would have to kill it."""
+    ended = subprocess.run([sys.executable, "-c", _LATE], timeout=30, check=False, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (75, b"")
 
 
 class SmallTopics:
