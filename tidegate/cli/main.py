@@ -15,6 +15,7 @@ from tidegate.cli import archive, chain, doctor, offline, priors, replay, specs,
 from tidegate.cli.audit import audit
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
+from tidegate.cli.completion import completion
 from tidegate.cli.console import console
 from tidegate.cli.help import register
 from tidegate.cli.problems import EXIT_CODES, CommandGroup
@@ -89,6 +90,7 @@ register(app, calibrate_command, "calibrate")
 register(app, backtest_command, "backtest")
 register(app, what_if, "what-if")
 register(app, show_version, "version")
+register(app, completion)
 app.add_typer(replay.app, name="replay")
 app.add_typer(archive.app, name="archive")
 app.add_typer(chain.app, name="chain")
