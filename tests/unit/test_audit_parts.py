@@ -6,10 +6,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.events import START, command, job, result, with_application
+from tests.support.history import write_history
+from tidegate.cli import app
 from tidegate.engine.reservations import hold_for
 from tidegate.events.envelope import value_of
 from tidegate.events.result import Phase
@@ -204,6 +208,17 @@ def test_the_page_escapes_what_it_shows_and_needs_nothing_else() -> None:
     assert "src=" not in page
     assert "<svg" in page
     assert '"count": 1' in as_json(audited(outcome(CheckStatus.FAILED, FORGED)))
+
+
+def test_an_audit_prints_its_outcome_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `jq`; a no is a no."""
+    result = audited(outcome(CheckStatus.FAILED, FORGED))
+    write_history(tmp_path / "rec")
+    monkeypatch.setattr("tidegate.cli.audit.session", MagicMock())
+    monkeypatch.setattr("tidegate.cli.audit.of_directory", MagicMock())
+    monkeypatch.setattr("tidegate.cli.audit.run_audit", lambda *_, **__: result)
+    ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path / "rec"), "--json", "-"])
+    assert (ran.exit_code, ran.stdout) == (1, as_json(result))
 
 
 @pytest.mark.parametrize("sequence", [None, -1, int(START.timestamp()), 2**62])

@@ -11,7 +11,7 @@ import typer
 from tidegate.archive.store import is_archive, load
 from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
-from tidegate.cli.outputs import Output, even_if_unread, write_files
+from tidegate.cli.outputs import STDOUT, Output, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
@@ -20,6 +20,7 @@ from tidegate.replay.audit.ledger import RedisContents, read_redis
 from tidegate.replay.audit.page import render_page
 from tidegate.replay.audit.records import AuditRecords, of_broker, of_directory
 from tidegate.replay.audit.report import COLUMNS, as_json, details, rows, verdict
+from tidegate.replay.audit.run import AuditResult
 from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
 from tidegate.replay.ranges import ranges_now
@@ -45,7 +46,10 @@ def audit(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail also for warnings, and for what is not checked or not provable.")
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the outcome as JSON.")] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the outcome as JSON; - prints it instead of the table."),
+    ] = None,
     html_file: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page to file: one file, without scripts.")
     ] = None,
@@ -84,11 +88,10 @@ def audit(
             on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
         )
     with even_if_unread():
-        out = stdout()
-        out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))
-        for line in details(result):
-            out.print(line)
-        out.print(verdict(result, strict=strict))
+        if json_file == STDOUT:
+            typer.echo(as_json(result, strict=strict).encode(), nl=False)
+        else:
+            _show(result, strict=strict)
     write_files(
         (
             Output(
@@ -97,10 +100,19 @@ def audit(
             Output(
                 "--html", "page", html_file, lambda path: path.write_text(render_page(result, strict=strict), "utf-8")
             ),
-        )
+        ),
+        tell=json_file != STDOUT,
     )
     if not result.ok(strict=strict):
         raise typer.Exit(NO)
+
+
+def _show(result: AuditResult, *, strict: bool) -> None:
+    out = stdout()
+    out.print(table("", COLUMNS, rows(result), right=COLUMNS[3:]))
+    for line in details(result):
+        out.print(line)
+    out.print(verdict(result, strict=strict))
 
 
 def _logs(location: str) -> Place:

@@ -21,7 +21,7 @@ from tidegate.backtest.search import NOT_SEARCHED, Found, SearchSpace, search
 from tidegate.backtest.trial import Replica
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.described import FITTED, Overhead, Partitions, RecordCost, Trigger, described, refuse_given
-from tidegate.cli.outputs import Output, even_if_unread, write_files
+from tidegate.cli.outputs import STDOUT, Output, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
@@ -57,7 +57,9 @@ def backtest_command(
         ),
     ],
     html: Annotated[Path | None, typer.Option("--html", help="Write the page with pictures here.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all figures here as JSON; - prints them instead of the tables.")
+    ] = None,
     job_file: Annotated[
         Path | None, typer.Option("--job-file", help="Write the proposed job file here; for several jobs, a folder.")
     ] = None,
@@ -141,14 +143,12 @@ def backtest_command(
         else:
             reports, left_out = _of_logs(source, job, choices, searching, bars)
     with even_if_unread():
-        for report in reports:
-            _show(report)
-        for each in left_out:
-            stdout().print(f"left out: {each.name}: {each.why}")
+        if json_file == STDOUT:
+            typer.echo(_figures(reports, left_out), nl=False)
+        else:
+            _show(reports, left_out, source)
     _write(reports, left_out, source, html, json_file, job_file)
     if not reports:
-        with even_if_unread():
-            stdout().print(f"no job in {source} could be backtested")
         raise typer.Exit(NO)
 
 
@@ -251,7 +251,7 @@ def _write(
         write_page(path, reports, left_out, source)
 
     def figures(path: Path) -> None:
-        path.write_text(json.dumps(told.as_json(reports, left_out), indent=2) + "\n", encoding="utf-8")
+        path.write_text(_figures(reports, left_out), encoding="utf-8")
 
     def proposed(path: Path) -> None:
         if len(reports) == 1:
@@ -266,11 +266,25 @@ def _write(
             Output("--html", "page", html, page),
             Output("--json", "figures", json_file, figures),
             Output("--job-file", "job file", job_file if reports else None, proposed),
-        )
+        ),
+        tell=json_file != STDOUT,
     )
 
 
-def _show(report: JobReport) -> None:
+def _figures(reports: Sequence[JobReport], left_out: Sequence[LeftOut]) -> str:
+    return json.dumps(told.as_json(reports, left_out), indent=2) + "\n"
+
+
+def _show(reports: Sequence[JobReport], left_out: Sequence[LeftOut], source: str) -> None:
+    for report in reports:
+        _show_report(report)
+    for each in left_out:
+        stdout().print(f"left out: {each.name}: {each.why}")
+    if not reports:
+        stdout().print(f"no job in {source} could be backtested")
+
+
+def _show_report(report: JobReport) -> None:
     out = stdout()
     out.print(f"{report.name}: {report.source}")
     out.print(f"On the part kept back: {told.headline(report)}.")

@@ -10,6 +10,9 @@ from typing import NamedTuple
 from tidegate.cli.problems import Problem
 from tidegate.terminal import print_nowhere, stdout
 
+STDOUT = Path("-")
+"""Given for a file: print that, in place of what the command prints."""
+
 
 @contextmanager
 def even_if_unread() -> Iterator[None]:
@@ -41,7 +44,7 @@ def write_files(outputs: Iterable[Output], *, tell: bool = True) -> None:
     """Write each file and, with `tell`, say where it is; then raise `Problem` with those that cannot be written."""
     failed = []
     for option, what, path, write in outputs:
-        if path is None:
+        if path is None or path == STDOUT:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
