@@ -710,15 +710,19 @@ def test_a_file_that_cannot_be_written_does_not_cost_the_others(tmp_path: Path) 
     assert "page:" not in ran.stdout
 
 
-def test_figures_go_to_standard_output_with_a_dash(tmp_path: Path) -> None:
-    """Everywhere else `--json` prints: here it takes a file, or `-`, and then nothing else is on standard output."""
+def test_figures_go_to_standard_output_with_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everywhere else `--json` prints: here it takes a file, or `-`, and then nothing else is on standard output.
+
+    For other options, that is a name like any other.
+    """
+    monkeypatch.chdir(tmp_path)
     load, found = tmp_path / "load.csv", tmp_path / "found.json"
     load.write_text("seconds,records_per_second\n0,1\n600,2\n", "utf-8")
-    words = ["backtest", str(load), "--trials", "0", "--job-file", str(tmp_path / "job.yaml"), "--json"]
+    words = ["backtest", str(load), "--trials", "0", "--job-file", "-", "--json"]
     assert CliRunner().invoke(app, [*words, str(found)]).exit_code == 0
     ran = CliRunner().invoke(app, [*words, "-"])
     assert (ran.exit_code, ran.stdout) == (0, found.read_text("utf-8"))
-    assert (tmp_path / "job.yaml").exists()
+    assert "job_id: load" in (tmp_path / "-").read_text("utf-8")
     nothing = CliRunner().invoke(app, ["backtest", str(tmp_path), "--json", "-"])
     assert nothing.exit_code == 1
     assert json.loads(nothing.stdout)["jobs"] == []

@@ -92,11 +92,10 @@ def audit(
             typer.echo(as_json(result, strict=strict).encode(), nl=False)
         else:
             _show(result, strict=strict)
+    figures = None if json_file == STDOUT else json_file
     write_files(
         (
-            Output(
-                "--json", "outcome", json_file, lambda path: path.write_text(as_json(result, strict=strict), "utf-8")
-            ),
+            Output("--json", "outcome", figures, lambda path: path.write_text(as_json(result, strict=strict), "utf-8")),
             Output(
                 "--html", "page", html_file, lambda path: path.write_text(render_page(result, strict=strict), "utf-8")
             ),

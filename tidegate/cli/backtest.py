@@ -264,7 +264,7 @@ def _write(
     write_files(
         (
             Output("--html", "page", html, page),
-            Output("--json", "figures", json_file, figures),
+            Output("--json", "figures", None if json_file == STDOUT else json_file, figures),
             Output("--job-file", "job file", job_file if reports else None, proposed),
         ),
         tell=json_file != STDOUT,

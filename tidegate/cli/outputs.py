@@ -11,7 +11,7 @@ from tidegate.cli.problems import Problem
 from tidegate.terminal import print_nowhere, stdout
 
 STDOUT = Path("-")
-"""Given for a file: print that, in place of what the command prints."""
+"""Given for a file of figures: print them, in place of what the command prints."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def write_files(outputs: Iterable[Output], *, tell: bool = True) -> None:
     """Write each file and, with `tell`, say where it is; then raise `Problem` with those that cannot be written."""
     failed = []
     for option, what, path, write in outputs:
-        if path is None or path == STDOUT:
+        if path is None:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
