@@ -164,7 +164,9 @@ def job(ready: Kubectl, jobs: Kubectl) -> Iterator[Kubectl]:
     jobs("patch", "sj", "rates", "--type=merge", '--patch={"spec": {"running": false}}')
     until(jobs, lambda sj: sj["status"]["slots"] == 0, CHANGE_SECONDS)
     jobs("delete", "sj", "rates", "--timeout=60s", seconds=70)
-    assert "rates is removed from Tidegate" in ready("logs", "deployment/tidegate-operator", "--tail=50")
+    log = ready("logs", "deployment/tidegate-operator")
+    assert "rates is removed from Tidegate" in log
+    assert "cannot watch" not in log
 
 
 def streaming_job(jobs: Kubectl) -> dict[str, Any]:
