@@ -306,6 +306,19 @@ def test_a_cluster_that_does_not_answer_does_not_stop_a_handover(world: Handover
     assert world.alive() == [SECOND]
 
 
+def test_a_first_driver_that_stays_is_ended_although_its_cluster_is_silent_for_a_while(world: HandoverWorld) -> None:
+    """It has paused, so it does no harm but for its slots; and nobody would know that it still holds them."""
+
+    def away(result: ActionResult) -> None:
+        if result.phase is Phase.RETIRING:
+            world.obeys = False
+            world.down_until = world.seconds + 60
+
+    world.on_result = away
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+
+
 def test_a_cluster_that_goes_silent_before_the_switch_costs_the_job_nothing(world: HandoverWorld) -> None:
     """Nobody can tell then whether the second driver is alive, nor end it: the first one goes on, not stopped."""
 

@@ -37,8 +37,9 @@ def retire(task: Task, drivers: JobDrivers, *, running: ActionResult, verified: 
 
     left: list[str] = []
     with contextlib.suppress(*NO_ANSWER):
-        if not task.until(alone, LEAVE_SECONDS, LOOK_SECONDS, retry_on=NO_ANSWER):
-            left = [driver.submission_id for driver in others(task, drivers, keep)]
+        task.until(alone, LEAVE_SECONDS, LOOK_SECONDS, retry_on=NO_ANSWER)
+    with contextlib.suppress(*NO_ANSWER):  # a cluster that was silent at the end of that time is asked on
+        left = [driver.submission_id for driver in others(task, drivers, keep)]
     stuck = [submission_id for submission_id in left if not end_driver(task, drivers, submission_id)]
     outcome = ActionOutcome(
         ActionEvent.GONE,
