@@ -36,7 +36,7 @@ from tests.support.sample_events import sample_events
 from tidegate import operate
 from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
-from tidegate.cli import app, connect, doctor, specs, why
+from tidegate.cli import app, connect, doctor, main, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.problems import Problem, problem_of
 from tidegate.cli.tail import FORMATS
@@ -164,6 +164,18 @@ def test_ctrl_c_while_the_command_loads_leaves_no_traceback(tmp_path: Path) -> N
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (130, b"")
+
+
+def test_ctrl_c_while_typer_reads_the_options_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes another half second, before any command could handle it."""
+
+    def interrupted(_app: typer.Typer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.main.get_command", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 def test_a_console_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,4 +101,7 @@ def main() -> None:
     warnings.simplefilter("ignore", ResourceWarning)
     if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding does not know, such as an arrow, is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # Typer takes half a second to read the options of all commands
+        raise SystemExit(130) from None
