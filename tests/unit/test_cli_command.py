@@ -82,6 +82,21 @@ def test_every_help_has_an_example_and_the_exit_codes(words: list[str]) -> None:
     assert "Exit codes:" in ran.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["apply"], "tidegate apply [OPTIONS] {FILE}..."),
+        (["jobs"], "tidegate jobs [OPTIONS] [NAME]..."),
+        (["priors"], "tidegate priors [OPTIONS] {JOB}..."),
+        (["what-if"], "tidegate what-if [OPTIONS] [JOB]"),
+    ],
+)
+def test_usage_says_once_what_may_be_left_out_or_repeated(words: list[str], usage: str) -> None:
+    """Typer puts brackets and dots around a name by itself."""
+    ran = CliRunner().invoke(app, [*words, "--help"])
+    assert ran.stdout.splitlines()[0].replace("root ", "tidegate ") == f"Usage: {usage}"
+
+
 @pytest.mark.parametrize("words", [[], *([name] for name in GROUPS if name)])
 def test_a_list_of_commands_cuts_no_sentence(words: list[str]) -> None:
     """In a terminal of 80 columns, what a command does is said to the end."""
@@ -187,7 +202,7 @@ def test_a_console_without_its_packages_says_what_to_install(monkeypatch: pytest
     assert "Traceback" not in ran.stderr
 
 
-WRONG = [["jobs", "--nope"], ["--nope"], ["nonsense"], ["scale", "rates", "six"], ["apply"], ["tail", "x"]]
+WRONG = [["jobs", "--nope"], ["--nope"], ["nonsense"], ["scale", "rates", "six"], ["apply"], ["tail"], ["tail", "x"]]
 
 
 @pytest.mark.parametrize("words", WRONG)
@@ -580,6 +595,22 @@ def test_json_lines_are_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch, co
     app([*command, "--json", "-b", "127.0.0.1:9"], standalone_mode=False)
     out.flush()
     assert json.loads(written.getvalue())["sentence"] == made.sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["what-if", "--from"], "a recording"),
+        (["replay", "recompute", "--from"], "a recording"),
+        (["archive", "show"], "an archive"),
+    ],
+)
+def test_a_folder_that_is_not_there_is_said_to_be_missing(words: list[str], what: str, tmp_path: Path) -> None:
+    """Whose name is wrong need not look for a manifest in it."""
+    absent = tmp_path / "noon"
+    ran = CliRunner().invoke(app, [*words, str(absent)])
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith(f"error: {absent} is not {what}: there is no such folder")
 
 
 def test_days_in_the_wrong_order_are_refused(tmp_path: Path) -> None:

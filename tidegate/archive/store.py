@@ -74,7 +74,8 @@ def load(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         run = f"tidegate archive run {quote(str(folder))}"
-        raise BadArchive(f"{folder} is not an archive: it has no {MANIFEST}. `{run}` makes one")
+        why = f"it has no {MANIFEST}" if folder.exists() else "there is no such folder"
+        raise BadArchive(f"{folder} is not an archive: {why}. `{run}` makes one")
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except ValidationError as error:

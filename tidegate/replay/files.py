@@ -171,7 +171,8 @@ def read_manifest(directory: Path) -> RecordingManifest:
     """Return the manifest of a recording; raises `BadRecording` if it is missing or of an unknown format."""
     path = directory / MANIFEST
     if not path.is_file():
-        raise BadRecording(f"{directory} is not a recording: it has no {MANIFEST}")
+        why = f"it has no {MANIFEST}" if directory.exists() else "there is no such folder"
+        raise BadRecording(f"{directory} is not a recording: {why}")
     try:
         manifest = RecordingManifest.model_validate_json(path.read_bytes())
     except ValidationError as error:
