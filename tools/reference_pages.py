@@ -127,7 +127,8 @@ def _help(text: str) -> list[str]:
 
 def _names(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return f"`{parameter.metavar or parameter.name.upper()}`"
+        name = parameter.metavar or parameter.name.upper()
+        return f"`{name if parameter.required else f'[{name}]'}{'' if parameter.nargs == 1 else '...'}`"
     return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
 
 

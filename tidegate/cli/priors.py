@@ -28,7 +28,7 @@ LOOK_BACK = timedelta(hours=2)
 
 
 def priors(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs to learn from.")],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="The jobs to learn from.")],
     source: Annotated[
         Path | None,
         typer.Option("--from", metavar="DIR", help="Learn from a recording or an archive, not the topics."),

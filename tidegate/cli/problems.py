@@ -116,7 +116,8 @@ def problem_of(error: BaseException) -> Problem | None:
             return Problem(what if error.filename is None else f"{error.filename}: {what}")
         case UsageError() if type(error).show is UsageError.show:  # the help itself comes as such an error too
             command = f"{error.ctx.command_path} --help" if error.ctx else "tidegate --help"
-            text = error.format_message().rstrip(".").replace(RAISED, "")  # Typer checks choices with pydantic
+            whole = " ".join(error.format_message().split())  # choices come in lines of their own
+            text = whole.rstrip(".").replace(RAISED, "")  # Typer checks choices with pydantic
             return Problem(text, f"`{command}` shows how to use it")
         case _:
             return None

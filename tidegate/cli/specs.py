@@ -40,7 +40,7 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorde
 
 def apply(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON. Several jobs are several YAML documents.")
+        list[Path], typer.Argument(metavar="FILE", help="YAML or JSON. Several jobs are several YAML documents.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, but publish nothing.")] = False,
     prior_from: Annotated[

@@ -39,7 +39,7 @@ DEFAULT_SINCE = "1h"
 
 def what_if(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="The job; not needed if only one is recorded.")
+        str | None, typer.Argument(metavar="JOB", help="The job; not needed if only one is recorded.")
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", metavar="DIR", help="A recording or an archive, instead of the topics.")

@@ -139,7 +139,7 @@ LEAST_REASON = 40
 def jobs(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Parts of names, or patterns like 'shop-*'.", show_default="all"),
+        typer.Argument(metavar="NAME", help="Parts of names, or patterns like 'shop-*'.", show_default="all"),
     ] = None,
     status: Annotated[
         list[Status] | None,
