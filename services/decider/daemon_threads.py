@@ -1,4 +1,4 @@
-"""Blocking calls in daemon threads: one that hangs does not keep the process alive, as with `asyncio.to_thread`.
+"""Blocking calls in daemon threads: one of `asyncio.to_thread` that hangs would keep the process alive.
 
 To read a topic may take minutes, and as long as its broker is away. A stop must not wait for that.
 """
