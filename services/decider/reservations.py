@@ -7,7 +7,9 @@ damaged key removes the marker, so damage is handled like loss.
 A cached view comes from the newest `refresh`. It is enough to decide that there is nothing to do, and never enough to
 send a command.
 
-An outage costs one timeout. For the next `retry_seconds` every answer is "unreachable" without asking Redis.
+An outage costs one timeout. For the next `retry_seconds` every answer is "unreachable" without asking Redis. What was
+to be released meanwhile is released by the first `refresh` after it. Otherwise nobody else could have these slots until
+they lapse, which may take an hour.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ class RedisReservations:
         self._failing = False
         self._asked: dict[str, str] = {}
         """The pool of each job that was asked for."""
+        self._owed: dict[tuple[str, str], tuple[str, int]] = {}
+        """By job and decision, what Redis has not confirmed yet: the pool, and how many slots are to be held in it."""
         self._condition = RedisView.UNREACHABLE
         self._cooldowns: dict[str, dict[str, Any]] = {}
         self._pools: dict[str, dict[str, dict[str, Any]]] = {}
@@ -104,18 +108,23 @@ class RedisReservations:
         keys, whole = self._keys(hold.job_id, hold.pool_id), json.dumps(asdict(hold))
         try:
             (answer,) = await self._run("reserve", keys, self._now(), whole, -1 if free is None else free)
-        except RedisUnreachable:
+        except RedisUnreachable:  # it may have been taken all the same
+            self._owed[hold.job_id, hold.decision_id] = hold.pool_id, RELEASE
             return Answer.NOT_NOW
+        self._owed.pop((hold.job_id, hold.decision_id), None)
         return Answer.NOT_NOW if answer == "rebuilding" else Answer(answer)
 
     async def adjust(self, job_id: str, pool_id: str, decision_id: str, slots: int) -> None:
         """Change the slots of a hold, if the decision owns it."""
         keys = self._keys(job_id, pool_id)[1:]
+        owed = self._owed[job_id, decision_id] = pool_id, slots
         try:
             await self._run("adjust", keys, self._now(), job_id, decision_id, slots)
         except RedisUnreachable:
-            # The slots are released at their `until`, or replaced by the job's next hold.
             log.debug("slots of %s not adjusted: redis is unreachable", job_id)
+            return
+        if self._owed.get((job_id, decision_id)) is owed:
+            del self._owed[job_id, decision_id]
 
     async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
         """Release the slots of a hold, if the decision owns it; the cooldown stays."""
@@ -149,6 +158,9 @@ class RedisReservations:
 
     async def refresh(self) -> RedisView:
         """Read the reservations of all known jobs into the cache; return whether Redis can be used."""
+        for (job_id, decision_id), owed in list(self._owed.items()):
+            if self._owed.get((job_id, decision_id)) is owed:
+                await self.adjust(job_id, owed[0], decision_id, owed[1])
         jobs, pools = list(self._asked), sorted(set(self._asked.values()))
         cooldowns: dict[str, dict[str, Any]] = {}
         found: dict[str, dict[str, dict[str, Any]]] = {}

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, NoReturn, cast
 from unittest.mock import AsyncMock
 from urllib.parse import urlencode, urlsplit
 
@@ -135,6 +136,50 @@ def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
         assert await reservations.reserve(hold(), 10) is Answer.TAKEN
         assert not await slow.restore([])
         assert (await slow.view("a", "blue")).cooldown_owner == "d1"
+
+    on_redis(redis_url, body)
+
+
+@pytest.mark.parametrize("lost", ["release", "answer"])
+def test_what_an_outage_hides_from_redis_is_released_after_it(redis_url: str, lost: str) -> None:
+    """A command has ended, or was never sent, as its reservation got no answer: nobody else could have its slots."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        async def unanswered(**asked: Any) -> NoReturn:
+            if lost == "answer":
+                await reserve(**asked)
+            raise RedisError("connection lost")
+
+        reserve = reservations._scripts["reserve"]
+        with pytest.MonkeyPatch.context() as patch:
+            if lost == "answer":
+                patch.setitem(cast(Any, reservations._scripts), "reserve", unanswered)
+                assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
+            else:
+                assert await reservations.reserve(hold(), 10) is Answer.TAKEN
+                patch.setitem(cast(Any, reservations._scripts), "adjust", unanswered)
+                await reservations.release("a", "blue", "d1")
+            assert await reservations.refresh() is RedisView.UNREACHABLE
+        clock.at = T + timedelta(seconds=5)
+        assert (await reservations.view("b", "blue")).pool_reserved == 2
+        assert await reservations.refresh() is RedisView.OK
+        assert (await reservations.view("b", "blue")).pool_reserved == 0
+        assert reservations._owed == {}
+
+    on_redis(redis_url, body)
+
+
+def test_a_hold_that_is_taken_after_all_is_not_released(redis_url: str) -> None:
+    """A decision asks again in the same round, and its command goes out."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(cast(Any, reservations._scripts), "reserve", AsyncMock(side_effect=RedisError("lost")))
+            assert await reservations.reserve(hold(), 10) is Answer.NOT_NOW
+        clock.at = T + timedelta(seconds=5)
+        assert await reservations.reserve(hold(), 10) is Answer.TAKEN
+        assert await reservations.refresh() is RedisView.OK
+        assert (await reservations.view("b", "blue")).pool_reserved == 2
 
     on_redis(redis_url, body)
 
