@@ -119,11 +119,12 @@ class RedisReservations:
         keys = self._keys(job_id, pool_id)[1:]
         owed = self._owed[job_id, decision_id] = pool_id, slots
         try:
-            await self._run("adjust", keys, self._now(), job_id, decision_id, slots)
+            (answer,) = await self._run("adjust", keys, self._now(), job_id, decision_id, slots)
         except RedisUnreachable:
             log.debug("slots of %s not adjusted: redis is unreachable", job_id)
             return
-        if self._owed.get((job_id, decision_id)) is owed:
+        # Whoever rebuilds may have read the topics before the result that asks for this was there.
+        if answer != "rebuilding" and self._owed.get((job_id, decision_id)) is owed:
             del self._owed[job_id, decision_id]
 
     async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:

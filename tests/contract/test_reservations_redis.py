@@ -169,6 +169,22 @@ def test_what_an_outage_hides_from_redis_is_released_after_it(redis_url: str, lo
     on_redis(redis_url, body)
 
 
+def test_a_command_that_ends_during_a_rebuild_holds_nothing_after_it(redis_url: str) -> None:
+    """The rebuild may have read the topics before the command's last result was there."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        await reservations.reserve(hold(), 10)
+        await client.delete(f"{prefix}view")
+        await reservations.release("a", "blue", "d1")
+        assert await reservations.refresh() is RedisView.REBUILDING
+        assert await reservations.restore([hold()])
+        assert await reservations.refresh() is RedisView.OK
+        assert (await reservations.view("b", "blue")).pool_reserved == 0
+        assert (await reservations.view("a", "blue")).cooldown_owner == "d1"
+
+    on_redis(redis_url, body)
+
+
 def test_a_hold_that_is_taken_after_all_is_not_released(redis_url: str) -> None:
     """A decision asks again in the same round, and its command goes out."""
 
