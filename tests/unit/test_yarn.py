@@ -18,7 +18,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission
+from services.actuator.backends import BackendRefused, BackendUnreachable, DriverState, Submission, spark_submit
 from services.actuator.backends.yarn import SUBMITS, Yarn, launcher_code
 from services.actuator.task import Abandoned
 from services.collector.clusters import Clusters
@@ -144,6 +144,8 @@ def test_a_spark_that_is_not_found_is_no_late_answer(cluster: YarnCluster, monke
             raise subprocess.TimeoutExpired(command, options["timeout"])
         return run(command, **options)
 
+    monkeypatch.delenv("SPARK_HOME")
+    spark_submit.home_of_pyspark.cache_clear()
     monkeypatch.setattr(subprocess, "run", slow)
     with pytest.raises(BackendRefused, match=r"cannot find Spark: .*find_spark_home.* timed out after 60 seconds"):
         cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
