@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -129,32 +131,34 @@ class Flow:
 
     def wait_read(self, model: type[W], count: int, seconds: float = 30.0) -> list[W]:
         """Return the events of a topic once there are at least `count`."""
-        found: list[W] = []
-
-        def enough() -> bool:
-            found[:] = self.read(model)
-            return len(found) >= count
-
-        try:
-            wait_for(f"{count} on {self.topic(model)}", enough, seconds)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}, found {len(found)}") from None
-        return found
+        deadline, seen = time.monotonic() + seconds, 0
+        with closing(TopicReader(self.settings, [self.topic(model)])) as reader:
+            while seen < count:
+                if reader.poll(0.5) is not None:
+                    seen += 1
+                elif time.monotonic() > deadline:
+                    raise TimeoutError(f"{count} on {self.topic(model)}: not within {seconds:g} s, found {seen}")
+        return self.read(model)
 
     def committed_to_the_end(self, model: type[Wire] = MetricSnapshot) -> bool:
         """Return whether the group has committed every event of a topic."""
-        with closing(Consumer({**self.settings.kafka(), "group.id": self.settings.group})) as consumer:
-            partitions = [TopicPartition(self.topic(model), p) for p in range(self._partitions)]
-            for found in consumer.committed(partitions, timeout=10):
-                _, high = consumer.get_watermark_offsets(TopicPartition(found.topic, found.partition), timeout=10)
-                if max(found.offset, 0) < high:
-                    return False
-            return True
+        partitions = [TopicPartition(self.topic(model), p) for p in range(self._partitions)]
+        for found in self._group.committed(partitions, timeout=10):
+            _, high = self._group.get_watermark_offsets(TopicPartition(found.topic, found.partition), timeout=10)
+            if max(found.offset, 0) < high:
+                return False
+        return True
+
+    @cached_property
+    def _group(self) -> Consumer:
+        """A client that asks for the group's offsets, and never joins it."""
+        return Consumer({**self.settings.kafka(), "group.id": self.settings.group})
 
     def close(self) -> None:
         """Close the connections."""
         self.publisher.flush()
         self.redis.close()
+        self._group.close()
 
 
 class ServiceProcess:
