@@ -717,6 +717,16 @@ def test_a_figure_that_is_none_is_refused_by_its_option(words: list[str]) -> Non
     assert f"Invalid value for '{words[-2] if words[0] != 'scale' or 'inf' in words else 'SLOTS'}'" in ran.stderr
 
 
+@pytest.mark.parametrize("amount", ["lots", "8", "0g", "1.5g", ""])
+def test_memory_that_is_none_is_refused_before_anything_starts(amount: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's worker would end with its own usage, after Kafka and Redis have started."""
+    monkeypatch.setattr("tidegate.cli.stack.start_stack", MagicMock(side_effect=StackError("started")))
+    ran = CliRunner().invoke(app, ["up", "--memory", amount])
+    assert (ran.exit_code, ran.stderr.splitlines()[0]) == (2, f"error: --memory: {amount!r} is no amount of memory")
+    for right in ("8g", "6144m", "2GB"):
+        assert CliRunner().invoke(app, ["up", "--memory", right]).stderr == "error: started\n"
+
+
 @pytest.mark.parametrize("reason", ["", 501 * "a"])
 def test_a_reason_that_no_event_may_hold_is_refused(reason: str) -> None:
     """The error names the option, and not a setting."""

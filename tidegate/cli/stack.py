@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from shlex import quote
 from typing import Annotated
 
 import typer
 
 from tidegate.cli.connect import StackDir, stack_dir
-from tidegate.cli.problems import NO
+from tidegate.cli.problems import NO, Problem
 from tidegate.client import ClientSettings
 from tidegate.runtime.topics import ensure_topics
 from tidegate.stack import StackInfo
@@ -18,13 +19,24 @@ from tidegate.stack import up as start_stack
 from tidegate.stack.stack import DEFAULT_WORK_DIR
 from tidegate.terminal import stderr, stdout, styled, table
 
+_MEMORY = re.compile(r"[1-9][0-9]*[mgt]b?", re.IGNORECASE)
+"""As Spark's worker takes it."""
+
+
+def _memory(text: str) -> str:
+    if not _MEMORY.fullmatch(text):
+        raise Problem(f"--memory: {text!r} is no amount of memory", "write it as 8g or 6144m")
+    return text
+
 
 def up(
     work_dir: StackDir = None,
     slots: Annotated[
         int, typer.Option("--slots", min=1, help="Task slots of the Spark worker; may exceed the cores.")
     ] = 12,
-    memory: Annotated[str, typer.Option("--memory", help="Memory that the Spark worker offers.")] = "8g",
+    memory: Annotated[
+        str, typer.Option("--memory", callback=_memory, help="Memory that the Spark worker offers, such as 6144m.")
+    ] = "8g",
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of Tidegate's topics.")] = 8,
 ) -> None:
     """Start Kafka, Redis and Spark on this machine.
