@@ -84,9 +84,8 @@ def _unreadable_rows(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
 def create_specs(spark: SparkSession, job: str | None) -> None:
     """Create `specs` and `spec_versions`."""
     written = spark.sql(
-        "SELECT /*+ BROADCAST(unreadable) */ topic, partition, offset, timestamp_ms, CAST(key AS STRING) AS key,"
-        " CAST(value AS STRING) AS value"
-        " FROM records LEFT ANTI JOIN unreadable USING (topic, partition, offset) WHERE topic = 'jobs'"
+        "SELECT topic, partition, offset, timestamp_ms, CAST(key AS STRING) AS key, CAST(value AS STRING) AS value"
+        " FROM readable WHERE topic = 'jobs'"
         " UNION ALL SELECT topic, partition, offset, unix_millis(at), job_id, spec FROM decisions"
         " WHERE spec IS NOT NULL"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from tidegate.replay.audit.checks import AuditCheck, Need, Severity, all_checks
 from tidegate.replay.audit.history import JobHistory, histories
 from tidegate.replay.audit.ledger import RedisContents, create_ledger
 from tidegate.replay.audit.records import AuditRecords
-from tidegate.replay.audit.views import EVENTS, create_views
+from tidegate.replay.audit.views import EVENTS, computed_once, create_views
 from tidegate.replay.cut import logged_runs
 from tidegate.replay.source import spark_said
 
@@ -185,6 +185,8 @@ PARTITIONS_PER_CORE = 16
 """Most partitions of a shuffle per core."""
 RECORDS_PER_PARTITION = 50_000
 FEW_RECORDS = 200_000
+COPIED_RECORDS = 50_000
+"""Up to so many, the audit holds the records in memory, in two copies."""
 AT_ONCE = 3
 """Checks that run at the same time."""
 SETTINGS = (
@@ -228,7 +230,10 @@ class _Audit:
         self.spark.conf.set("spark.sql.codegen.wholeStage", is_long)
         self.spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_long else "NO_CODEGEN")
         self.spark.conf.set("spark.sql.adaptive.enabled", is_long)
-        create_views(self.spark, records, facts.unreadable(self.spark, records.frame), job)
+        copied = count <= COPIED_RECORDS
+        if copied:  # a plan of one step and a few tasks, for all queries of the records
+            records = replace(records, frame=computed_once(records.frame.coalesce(partitions)))
+        create_views(self.spark, records, facts.unreadable(self.spark, records.frame), job, copied=copied)
         if job is not None and all(self.spark.table(view).isEmpty() for view in EVENTS):
             raise CannotAudit(f"{records.name}: there are no events of job {job!r} to audit")
         facts.create_specs(self.spark, job)

@@ -72,20 +72,37 @@ TRIMMED = "INTERVAL 1 MINUTE"
 
 
 def create_table(name: str, frame: DataFrame) -> None:
-    """Create a table that is computed once.
+    """Create a table that is computed once."""
+    computed_once(frame).createOrReplaceTempView(name)
+
+
+def computed_once(frame: DataFrame) -> DataFrame:
+    """Return the same rows, which are computed once.
 
     A checkpoint is a short plan for all queries of it, a cache is not. But a checkpoint is lost with its executor, and
     on a cluster executors may end.
     """
     on_a_cluster = not frame.sparkSession.sparkContext.master.startswith("local")
-    (frame.persist() if on_a_cluster else frame.localCheckpoint()).createOrReplaceTempView(name)
+    return frame.persist() if on_a_cluster else frame.localCheckpoint()
 
 
-def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFrame, job: str | None) -> None:
-    """Create the tables of records and events; `job` keeps only that job's events."""
+def create_views(
+    spark: SparkSession, records: AuditRecords, unreadable: DataFrame, job: str | None, *, copied: bool
+) -> None:
+    """Create the tables of records and events; `job` keeps only that job's events.
+
+    With `copied`, the records that can be read become a table: of few records, this is faster than six joins.
+    """
     _identity(spark)
     create_table("unreadable", unreadable)
     records.frame.createOrReplaceTempView("records")
+    readable = spark.sql(
+        "SELECT /*+ BROADCAST(unreadable) */ * FROM records LEFT ANTI JOIN unreadable USING (topic, partition, offset)"
+    )
+    if copied:
+        create_table("readable", readable)
+    else:
+        readable.createOrReplaceTempView("readable")
     spark.sql(
         "SELECT topic, partition, offset, timestamp_millis(timestamp_ms) AS at FROM records"
     ).createOrReplaceTempView("places")
@@ -97,10 +114,9 @@ def create_views(spark: SparkSession, records: AuditRecords, unreadable: DataFra
         typed = spark.sql(
             f"""
             SELECT topic, partition, offset, at, {columns} FROM (
-              SELECT /*+ BROADCAST(unreadable) */ topic, partition, offset, timestamp_millis(timestamp_ms) AS at,
+              SELECT topic, partition, offset, timestamp_millis(timestamp_ms) AS at,
                 from_json(CAST(value AS STRING), '{fields}') AS event
-              FROM records LEFT ANTI JOIN unreadable USING (topic, partition, offset)
-              WHERE topic = '{TOPIC_OF.get(view, view)}' AND value IS NOT NULL
+              FROM readable WHERE topic = '{TOPIC_OF.get(view, view)}' AND value IS NOT NULL
             ) WHERE event IS NOT NULL
             """  # noqa: S608  (only constants of this module)
         )
