@@ -39,20 +39,19 @@ def test_a_successor_ends_the_command(rig: ActuatorRig, point: str) -> None:
     before = rig.drivers()
     size = rig.results()[-1].parallelism
     records = rig.records
-    with rig.watched() as samples:
-        victim = rig.start_actuator(kill=point)
-        command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
-        assert victim.wait(300) == -9, "the actuator should die by SIGKILL"
-        successor = rig.start_actuator()
-        end = rig.wait_for_end(command)
-        assert end.phase is Phase.VERIFIED, end  # I2: one terminal result
-        assert end.parallelism == 6 - size
-        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
+    victim = rig.start_actuator(kill=point)
+    command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
+    assert victim.wait(300) == -9, "the actuator should die by SIGKILL"
+    successor = rig.start_actuator()
+    end = rig.wait_for_end(command)
+    assert end.phase is Phase.VERIFIED, end  # I2: one terminal result
+    assert end.parallelism == 6 - size
+    wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     results = rig.results(command.command_id)
     assert [r.phase for r in results if r.phase.terminal] == [Phase.VERIFIED]
     new = set(rig.drivers()) - set(before)
     assert len(new) == 1, f"I3: one driver for one command, the master lists {new}"
-    assert rig.most_at_once(samples) == 1, "I4: one application at a time"
+    assert rig.most_at_once() == 1, "I4: one application at a time"
     alive = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
     assert alive == list(new)
     counts = rig.outputs()
@@ -66,21 +65,20 @@ def test_a_paused_actuator_that_goes_on_changes_nothing(rig: ActuatorRig, point:
     """It is paused before the stop, or between fence and submission, until its successor is done."""
     size = rig.results()[-1].parallelism
     records = rig.records
-    with rig.watched() as samples:
-        paused = rig.start_actuator(pause=point)
-        command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
-        phase = Phase(point.partition(":")[2])
-        assert wait_until(lambda: f"{phase}" in rig.phases(command), 120), rig.results(command.command_id)
-        successor = rig.start_actuator()
-        assert rig.wait_for_end(command).phase is Phase.VERIFIED
-        (good,) = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
-        paused.signal(signal.SIGCONT)
-        time.sleep(30)  # it would act at once, and a driver that it submits would have started by then
-        wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
+    paused = rig.start_actuator(pause=point)
+    command = rig.command(CommandKind.RESCALE, 6 - size, before=size)
+    phase = Phase(point.partition(":")[2])
+    assert wait_until(lambda: f"{phase}" in rig.phases(command), 120), rig.results(command.command_id)
+    successor = rig.start_actuator()
+    assert rig.wait_for_end(command).phase is Phase.VERIFIED
+    (good,) = [driver for driver, state in rig.drivers().items() if state == "RUNNING"]
+    paused.signal(signal.SIGCONT)
+    time.sleep(30)  # it would act at once, and a driver that it submits would have started by then
+    wait_until(lambda: len(rig.outputs()) >= records, 120, every=1)
     ends = [r.phase for r in rig.results(command.command_id) if r.phase.terminal]
     assert ends == [Phase.VERIFIED], "I2: one end, which nothing changes"
     assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [good], "I3, I5"
-    assert rig.most_at_once(samples) == 1, "I4: one application at a time"
+    assert rig.most_at_once() == 1, "I4: one application at a time"
     counts = rig.outputs()
     assert len(counts) >= records, "I10: every record has its output"
     assert max(counts.values()) == 1, "I4: nobody else has written"

@@ -30,41 +30,40 @@ def test_start_rescale_stop(rig: ActuatorRig) -> None:
     One actuator is killed when the new driver may have been submitted or not: its successor ends the command (F7).
     """
     actuator = rig.start_actuator()
-    with rig.watched() as samples:
-        start = rig.command(CommandKind.START, 2)
-        end = rig.wait_for_end(start)
-        assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
-        assert rig.phases(start) == ["accepted", "stopped", "starting", "running", "verified"]
-        assert end.downtime_seconds is None, "a first start has no downtime"
+    start = rig.command(CommandKind.START, 2)
+    end = rig.wait_for_end(start)
+    assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
+    assert rig.phases(start) == ["accepted", "stopped", "starting", "running", "verified"]
+    assert end.downtime_seconds is None, "a first start has no downtime"
 
-        rescale = rig.command(CommandKind.RESCALE, 4, before=2)
-        end = rig.wait_for_end(rescale)
-        assert (end.phase, end.parallelism) == (Phase.VERIFIED, 4), end
-        assert rig.phases(rescale) == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
-        assert end.details["clean"] is True
-        assert end.downtime_seconds is not None
-        assert end.downtime_seconds > 0
-        granted = [app["cores"] for app in rig.master()["activeapps"] if app["id"] == end.incarnation]
-        assert granted == [4]
-        print("rescale", end.downtime_seconds, end.details)
+    rescale = rig.command(CommandKind.RESCALE, 4, before=2)
+    end = rig.wait_for_end(rescale)
+    assert (end.phase, end.parallelism) == (Phase.VERIFIED, 4), end
+    assert rig.phases(rescale) == ["accepted", "stopping", "stopped", "starting", "running", "verified"]
+    assert end.details["clean"] is True
+    assert end.downtime_seconds is not None
+    assert end.downtime_seconds > 0
+    granted = [app["cores"] for app in rig.master()["activeapps"] if app["id"] == end.incarnation]
+    assert granted == [4]
+    print("rescale", end.downtime_seconds, end.details)
 
-        assert actuator.stop() == 0
-        victim = rig.start_actuator(kill="after:starting")
-        back = rig.command(CommandKind.RESCALE, 2, before=4)
-        assert victim.wait(300) == -9, "the actuator should die by SIGKILL"
-        actuator = rig.start_actuator()
-        end = rig.wait_for_end(back)
-        assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
-        assert [r.phase for r in rig.results(back.command_id) if r.phase.terminal] == [Phase.VERIFIED], "I2: one end"
-        assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [end.submission_id]
+    assert actuator.stop() == 0
+    victim = rig.start_actuator(kill="after:starting")
+    back = rig.command(CommandKind.RESCALE, 2, before=4)
+    assert victim.wait(300) == -9, "the actuator should die by SIGKILL"
+    actuator = rig.start_actuator()
+    end = rig.wait_for_end(back)
+    assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
+    assert [r.phase for r in rig.results(back.command_id) if r.phase.terminal] == [Phase.VERIFIED], "I2: one end"
+    assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [end.submission_id]
 
-        rig.stop_load()
-        wait_until(lambda: sum(rig.outputs().values()) >= rig.records, 60, every=1)
-        stop = rig.command(CommandKind.STOP, 0, before=2)
-        end = rig.wait_for_end(stop)
-        assert (end.phase, end.parallelism) == (Phase.VERIFIED, 0), end
-        assert rig.phases(stop) == ["accepted", "stopping", "stopped", "verified"]
-    assert rig.most_at_once(samples) == 1, "I4: one application at a time"
+    rig.stop_load()
+    wait_until(lambda: sum(rig.outputs().values()) >= rig.records, 60, every=1)
+    stop = rig.command(CommandKind.STOP, 0, before=2)
+    end = rig.wait_for_end(stop)
+    assert (end.phase, end.parallelism) == (Phase.VERIFIED, 0), end
+    assert rig.phases(stop) == ["accepted", "stopping", "stopped", "verified"]
+    assert rig.most_at_once() == 1, "I4: one application at a time"
     assert len(rig.drivers()) == 3, "I3: one driver for each command that starts one"
     assert set(rig.drivers().values()) == {"FINISHED"}
     counts = rig.outputs()

@@ -202,29 +202,12 @@ class ActuatorRig:
         answer: dict[str, Any] = self._http.get(f"{self.info.spark_ui}/json/").raise_for_status().json()
         return answer
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[list[set[str]]]:
-        """Sample the master's live applications; yield the list of samples."""
-        samples: list[set[str]] = []
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(0.1):
-                with contextlib.suppress(httpx.HTTPError):
-                    samples.append({app["id"] for app in self.master()["activeapps"]})
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield samples
-        finally:
-            done.set()
-            thread.join(15)
-
-    def most_at_once(self, samples: list[set[str]]) -> int:
-        """Return how many applications of this job were alive at the same time, at most."""
-        ours = self.applications()
-        return max((len(sample & ours) for sample in samples), default=0)
+    def most_at_once(self) -> int:
+        """Return how many applications of this job the master had at the same time, at most."""
+        ours, view = self.applications(), self.master()
+        listed = [app for app in [*view["activeapps"], *view["completedapps"]] if app["id"] in ours]
+        spans = [(app["starttime"], app["starttime"] + app["duration"]) for app in listed]
+        return max((sum(start <= at < end for start, end in spans) for at, _ in spans), default=0)
 
     def outputs(self) -> dict[tuple[int, int], int]:
         """Return how often each input record, by partition and offset, is in the output topic."""
