@@ -54,6 +54,12 @@ ON_SPARK = (
 """Where whole clusters start: with several workers (`-n 3`), one of them runs all of a group, one after the other."""
 SERVERS = ("tests/integration/", "tests/faults/")
 """Where each worker starts servers of its own: further workers run the other tests first."""
+ONE_SPARK = tuple(
+    f"tests/integration/test_{name}.py" for name in ("archive", "audit", "backtest", "replay_kafka", "secured_kafka")
+)
+"""What runs on the one Spark of its process: one worker runs all of it, since another Spark takes 26 CPU seconds more
+to start and to warm up. It comes before the other files, so that it does not end last.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -112,11 +118,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xfail(reason=f"quarantine: {reason}", strict=False))
         if tier := _tier(item.path):
             item.add_marker(tier)
-    items.sort(key=lambda item: (_group(item.nodeid) is None, not item.nodeid.startswith(SERVERS)))
+
+    def later(item: pytest.Item) -> tuple[bool, ...]:
+        return _group(item.nodeid) is None, not item.nodeid.startswith(ONE_SPARK), not item.nodeid.startswith(SERVERS)
+
+    items.sort(key=later)
 
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
-    """Gives each group that starts clusters to one worker, tests that share servers by file, the others one by one."""
+    """Gives each group that shares a cluster or a Spark to one worker, tests on servers by file, others one by one."""
 
     def _assign_work_unit(self, node: object) -> None:
         if list(self.assigned_work).index(node) >= len(ON_SPARK):
@@ -128,6 +138,8 @@ class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not type
     def _split_scope(self, nodeid: str) -> str:
         if (group := _group(nodeid)) is not None:
             return f"spark-{group}"
+        if nodeid.startswith(ONE_SPARK):
+            return "spark-session"
         return nodeid.partition("::")[0] if nodeid.startswith(SERVERS) else nodeid
 
 
