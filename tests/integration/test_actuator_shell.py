@@ -26,6 +26,7 @@ from services.actuator.fence import JobFence, Outfenced, RedisFence
 from services.actuator.settings import ActuatorSettings
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
+from tests.support.actuator import end_of
 from tests.support.events import job, with_application
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -36,7 +37,6 @@ from tidegate.events.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.consumer import TopicReader
-from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 
@@ -178,11 +178,9 @@ class Shell:
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 60.0) -> ActionResult:
         """Return the command's terminal result."""
-        ends = wait_until(
-            lambda: [r for r in self.results() if r.command_id == command.command_id and r.phase.terminal], seconds
-        )
-        assert ends, f"the command did not end within {seconds:g} s: {self.results()} {self.actuators}"
-        return ends[-1]
+        end = end_of(self.settings, command, seconds)
+        assert end, f"the command did not end within {seconds:g} s: {self.results()} {self.actuators}"
+        return end
 
     def close(self) -> None:
         """Stop the actuators; none of them may have failed."""

@@ -158,28 +158,18 @@ class ActuatorRig:
 
     def results(self, command_id: str | None = None) -> list[ActionResult]:
         """Return all results, or those of one command, in order."""
-        with self._results_reader() as reader:
+        with _results_reader(self.settings) as reader:
             found = [decode(ActionResult, m.value(), m.headers(), m.key()) for m in reader.read_to_end(30)]
         return [result for result in found if command_id in (None, result.command_id)]
 
     def wait_for_end(self, command: ScalingCommand, seconds: float = 280.0) -> ActionResult:
         """Return the terminal result of a command; fail with all its results if it does not end in time."""
-        deadline = time.monotonic() + seconds
-        with self._results_reader() as reader:
-            while (left := deadline - time.monotonic()) > 0:
-                message = reader.poll(min(left, 1.0))
-                if message is None:
-                    continue
-                result = decode(ActionResult, message.value(), message.headers(), message.key())
-                if result.command_id == command.command_id and result.phase.terminal:
-                    return result
+        if end := end_of(self.settings, command, seconds):
+            return end
         logs = "\n".join(path.read_text()[-3000:] for path in sorted(self.folder.glob("actuator-*.log")))
         raise AssertionError(
             f"the command did not end within {seconds:g} s: {self.results(command.command_id)}\n{logs}"
         )
-
-    def _results_reader(self) -> contextlib.closing[TopicReader]:
-        return contextlib.closing(TopicReader(self.settings, [RESULTS.named(self.settings.topic_prefix)]))
 
     def phases(self, command: ScalingCommand) -> list[str]:
         """Return the phases of a command in order, each result once."""
@@ -227,6 +217,24 @@ class ActuatorRig:
         for driver in [*alive, *self.by_hand]:
             self.kill_driver(driver)
         self._http.close()
+
+
+def end_of(settings: ActuatorSettings, command: ScalingCommand, seconds: float) -> ActionResult | None:
+    """Return the terminal result of a command, or None if it does not end in time."""
+    deadline = time.monotonic() + seconds
+    with _results_reader(settings) as reader:
+        while (left := deadline - time.monotonic()) > 0:
+            message = reader.poll(min(left, 1.0))
+            if message is None:
+                continue
+            result = decode(ActionResult, message.value(), message.headers(), message.key())
+            if result.command_id == command.command_id and result.phase.terminal:
+                return result
+    return None
+
+
+def _results_reader(settings: ActuatorSettings) -> contextlib.closing[TopicReader]:
+    return contextlib.closing(TopicReader(settings, [RESULTS.named(settings.topic_prefix)]))
 
 
 class SignallingProducer:
