@@ -22,7 +22,7 @@ from bench.table import BenchRow
 from bench.zero import Rig
 from tidegate.backtest.backtest import Choices, JobReport, backtest_runs
 from tidegate.backtest.delays import errors, mean_delays
-from tidegate.backtest.logs import read_logs
+from tidegate.backtest.logs import Logs
 from tidegate.backtest.past import Past, SlotSteps, past_of
 from tidegate.backtest.search import NOT_SEARCHED
 from tidegate.backtest.trial import part
@@ -128,7 +128,7 @@ def record(info: StackInfo, folder: Path) -> MeasuredRun:
     finally:
         end_group(process, 30)
         rig.close()
-    past = past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag])
+    past = past_of(rig.tag, Logs(rig.folder / "events").runs(rig.tag))
     return MeasuredRun(past, began, past.slots)
 
 
@@ -148,7 +148,7 @@ def run(info: StackInfo, folder: Path, proposed: JobSpec) -> MeasuredRun:
     finally:
         rig.close()
     steps = SlotSteps(sorted((float(at), slots) for at, slots in granted if slots is not None))
-    return MeasuredRun(past_of(rig.tag, read_logs(rig.folder / "events").jobs[rig.tag]), began, steps)
+    return MeasuredRun(past_of(rig.tag, Logs(rig.folder / "events").runs(rig.tag)), began, steps)
 
 
 def _completed(spec: JobSpec, rig: Rig) -> JobSpec:
@@ -224,8 +224,8 @@ def _play(feed: RecordFeed, events: Path) -> float:
 
 
 def _commits(events: Path) -> int:
-    logs = read_logs(events)
-    return sum(len(run.batches) for runs in logs.jobs.values() for run in runs)
+    logs = Logs(events)
+    return sum(len(run.batches) for name in logs.names for run in logs.runs(name))
 
 
 def seconds_of_load() -> float:
