@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,15 @@ def recorded() -> bytes:
     return b"".join(value_of(one) + b"\n" for one in recordings["rates"].snapshots)
 
 
+@cache
+def commands() -> Any:
+    """Return all commands with their options."""
+    return typer.main.get_command(app)
+
+
 def understood(words: list[str]) -> str:
     """Return the command that these words name, with every option checked; raise the command line's error otherwise."""
-    group: Any = typer.main.get_command(app)
+    group = commands()
     context = group.make_context("tidegate", list(words), resilient_parsing=True)
     name, command, rest = group.resolve_command(context, list(words))
     while hasattr(command, "commands"):
@@ -120,8 +127,7 @@ def test_each_command_that_needs_no_broker_works(
 def test_the_pages_have_examples_of_most_commands() -> None:
     """The checks above have something to check: most commands are shown somewhere."""
     shown = {understood(example.words) for example in EXAMPLES}
-    group: Any = typer.main.get_command(app)
-    assert len(shown & set(group.commands)) >= 12
+    assert len(shown & set(commands().commands)) >= 12
     assert {"simulate", "decide"} <= shown
 
 

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,13 @@ ASK_KUBERNETES = {"collector", "actuator", "operator"}
 def objects(*kinds: str, under: str = "") -> Iterator[dict[str, Any]]:
     """Yield the objects of these kinds in all files, or in those of a folder."""
     for path in sorted((ROOT / under).rglob("*.yaml")):
-        yield from (found for found in yaml.safe_load_all(path.read_text("utf-8")) if found["kind"] in kinds)
+        yield from (found for found in documents(path) if found["kind"] in kinds)
+
+
+@cache
+def documents(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file."""
+    return list(yaml.safe_load_all(path.read_text("utf-8")))
 
 
 DEPLOYMENTS = {
