@@ -17,6 +17,7 @@ import urllib.request
 import uuid
 import zipfile
 from collections.abc import Iterator
+from compileall import compile_dir
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from jsonschema import Draft202012Validator
 from redis.exceptions import NoPermissionError
 
 from tests.support.http_server import AnswersOk, serving, set_dead_proxy
+from tests.support.packages import modules_without, normal
 from tests.support.programs import captured
 from tests.support.provider import StackProvider
 from tidegate.events.envelope import decode
@@ -407,7 +409,7 @@ def copied(name: str, service: str, folder: Path) -> None:
         there = folder / target.replace("${SERVICE}", service)
         there.parent.mkdir(parents=True, exist_ok=True)
         if original.is_dir():
-            shutil.copytree(original, there, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(original, there)
         else:
             shutil.copy(original, there)
 
@@ -428,6 +430,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = (folder / "wheels").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "library")
+    compile_dir(folder / "library", quiet=1)  # once, and not in every process of every image
     return folder / "library"
 
 
@@ -442,15 +445,11 @@ def image_of(service: str, library: Path, folder: Path) -> Path:
 
 
 ONLY_LOCKED = """
-import re, sys
-from importlib.metadata import packages_distributions
-allowed = {allowed!r}
-normal = lambda name: re.sub(r"[-_.]+", "-", name).lower()
-hidden = {{top for top, owners in packages_distributions().items() if not allowed & set(map(normal, owners))}} - {own!r}
+import sys
 
 class Hide:
     def find_spec(self, name, path=None, target=None):
-        if name in hidden:
+        if name in {hidden!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}} (it is not in the service's lock)", name=name)
 
 sys.meta_path.insert(0, Hide())
@@ -473,13 +472,12 @@ json.dump({name: file for name, file in files.items() if file}, sys.stdout)
 def environment_of(service: str, app: Path) -> dict[str, str]:
     """Return the environment of a service: the image's tree, this environment's packages less what its lock lacks."""
     lock = (DEPLOY / "requirements" / f"{service}.lock").read_text("utf-8")
-    locked = {_normal(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)}
+    locked = {normal(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", lock, re.MULTILINE)}
     site = app.parent / "site"
     site.mkdir()
     # Python runs a `sitecustomize` by itself at its start.
-    (site / "sitecustomize.py").write_text(
-        ONLY_LOCKED.format(allowed=locked, own={path.name for path in app.iterdir()}), "utf-8"
-    )
+    hidden = modules_without(locked) - {path.name for path in app.iterdir()}
+    (site / "sitecustomize.py").write_text(ONLY_LOCKED.format(hidden=hidden), "utf-8")
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{site}:{app}",
@@ -530,10 +528,6 @@ def test_a_package_the_lock_lacks_is_hidden(library: Path, tmp_path: Path) -> No
         command = [sys.executable, "-c", f"import {package}"]
         ran = subprocess.run(command, cwd=app, env=environment, capture_output=True, timeout=60, check=False)
         assert ran.returncode == 1, package
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @contextmanager
