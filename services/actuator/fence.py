@@ -3,7 +3,8 @@
 To act, an actuator *claims* the job with the next token of its command's epoch. There are two kinds of claims in the
 control directory. The fence allows a new run and forbids every older one. An order for a size leaves the run that it
 is meant for as it is: its driver may start further queries. Both have tokens of one sequence, and the newest claim of
-either kind tells which actuator may act, so one that was overtaken by an order cannot undo it.
+either kind tells which actuator may act, so one that was overtaken by an order cannot undo it. One that has claimed
+nothing, because it has taken a command up half-way or only warms up a driver, may act until another one claims the job.
 
 Three places hold it, the most authoritative first:
 
@@ -65,6 +66,8 @@ class JobFence:
     owner: str
     token: Token | None = field(init=False, default=None)
     """With which this actuator has claimed the job."""
+    _found: list[tuple[Token, str] | None] = field(init=False, default_factory=list)
+    """The newest claim on the job when this actuator made one, or first looked at it."""
 
     def take(self) -> Token:
         """Take the fence for the command's next run; raise `Outfenced` or `Overtaken`."""
@@ -94,8 +97,15 @@ class JobFence:
             raise Outfenced
 
     def lost(self) -> bool:
-        """Return whether another actuator has claimed the job since this one did."""
-        return self.token is not None and Claims(self.control).newest() != (self.token, self.owner)
+        """Return whether another actuator has claimed the job since this one did, or took the command up.
+
+        Raises `Outfenced` if there is a claim for a newer command, and this actuator has made none.
+        """
+        newest = Claims(self.control).newest()
+        if self.token is None and newest is not None and newest[0].epoch > self.epoch:
+            raise Outfenced
+        self._found = self._found or [newest]
+        return newest != self._found[0] and (newest is None or newest[1] != self.owner)
 
     def _claim(self, write: Callable[[Token], bool]) -> Token:
         self.token = None
@@ -105,7 +115,7 @@ class JobFence:
         if not write(token):
             self.check_epoch()
             raise Overtaken
-        self.token = token
+        self.token, self._found = token, [(token, self.owner)]
         return token
 
 

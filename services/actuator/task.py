@@ -57,11 +57,11 @@ class Task:
     files: Files = WITHOUT_OPTIONS
 
     def check(self) -> None:
-        """Raise `Abandoned` if this actuator is to end, or another one has taken the job's fence."""
+        """Raise `Abandoned` if this actuator is to end, or another one has claimed the job; see `JobFence.lost`."""
         if self.cancelled.is_set():
             raise Abandoned(f"command {self.command.command_id} is left to the next actuator")
         if self.fence.lost():
-            raise Abandoned(f"job {self.spec.job_id}: another actuator has overtaken run {self.fence.token}")
+            raise Abandoned(f"job {self.spec.job_id}: another actuator has overtaken command {self.command.command_id}")
 
     def seconds_since(self, instant: datetime) -> float:
         """Return the seconds that have passed; 0 if another clock, which was ahead, has told the instant."""

@@ -747,6 +747,34 @@ def test_a_paused_actuator_finds_itself_overtaken(world: FakeWorld) -> None:
     assert overtaken[0] > held[0]
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_successor_that_has_claimed_nothing_finds_itself_overtaken(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, *, newer: bool
+) -> None:
+    """It was paused while it watched a start; another one has gone back, or a newer command has been carried out."""
+    world.start()
+    world.die_at = ("after", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(command())
+    world.works = lambda size: size == 2
+    tick, paused = world.tick, iter([True])
+
+    def pause() -> None:
+        tick()
+        if next(paused, False):
+            other = command(CommandKind.STOP, to=0, epoch=8, command_id="newer") if newer else command()
+            assert world.carry(other, owner="c") is (Phase.VERIFIED if newer else Phase.ROLLED_BACK)
+
+    monkeypatch.setattr(world, "tick", pause)
+    if newer:
+        assert world.carry(command(), owner="b") is Phase.FAILED
+        assert world.topic[-1].code == "OUTFENCED"
+        return
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command(), owner="b")
+    assert [phase for phase in world.phases() if phase in ("verified", "rolled_back", "failed")] == ["rolled_back"]
+
+
 def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     """When another actuator takes the fence during an action, the action ends without a result."""
     world.start()
