@@ -68,6 +68,17 @@ def deferred() -> Iterator[None]:
 
 
 @contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Take back the handler of SIGINT that a library installs while it starts."""
+    former = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if former is not None and _in_main_thread():
+            signal.signal(signal.SIGINT, former)
+
+
+@contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
     former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = {number: known for number, known in former.items() if known not in (signal.SIG_IGN, None)}

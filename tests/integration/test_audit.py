@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.audited import END, AuditedJob, audited_job, forged_restart, specs, write_audited
+from tests.support.recordings import RATES
 from tidegate.cli import app
 from tidegate.cli.audit import ends_now
 from tidegate.client import ClientSettings
@@ -29,6 +34,20 @@ from tidegate.replay.audit.run import AuditFinding, AuditResult, CannotAudit, Ch
 from tidegate.runtime.publisher import Publisher
 
 pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 6.0], ids=["while Spark starts", "while it runs"])
+def test_ctrl_c_in_the_middle_is_one_word(seconds: float) -> None:
+    """PySpark would ask the JVM within another question to it, and py4j print the stacks of both."""
+    command = [sys.executable, "-m", "tidegate", "audit", "--from", str(RATES)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        assert any("Setting default log level" in line for line in process.stderr)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        lines = [line for line in process.stderr.read().splitlines() if "WARN" not in line]
+    assert process.returncode == 130
+    assert [line for line in lines if not line.startswith("To adjust")] == ["interrupted"]
 
 
 def number_changed(job: AuditedJob) -> None:

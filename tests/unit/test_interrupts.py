@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tidegate.interrupts import check, deferred, interruptible, uninterrupted
+from tidegate.interrupts import check, deferred, handlers_kept, interruptible, uninterrupted
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 
@@ -109,3 +109,14 @@ def test_an_interrupt_waits_for_what_is_starting(number: signal.Signals) -> None
         pytest.fail("it went on")
     assert done == ["started"]
     check()
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_library_that_starts_takes_no_signal_away() -> None:
+    """PySpark installs a handler of its own, which knows nothing of a lost interrupt."""
+    with suppress(KeyboardInterrupt), interruptible():
+        with handlers_kept():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        lose(signal.SIGINT)
+        check()
+        pytest.fail("it went on")

@@ -34,7 +34,7 @@ from tidegate.interrupts import uninterrupted
 from tidegate.lab.score import TooShort
 from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
-from tidegate.replay.source import start_session
+from tidegate.replay.source import start_session, stop_session
 from tidegate.terminal import some, stdout, table
 from tidegate.twin.model import JobModel
 from tidegate.twin.topic import even
@@ -234,7 +234,7 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
     finally:
         with uninterrupted():
             for session in sessions:
-                session.stop()
+                stop_session(session)
 
 
 def _write(

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings
-from tidegate.replay.source import spark_said, start_session
+from tidegate.replay.source import spark_said, start_session, stop_session
 from tidegate.runtime.settings import OAuthClient
 from tidegate.stack.class_data import class_data, with_archive
 from tidegate.stack.jars import ensure_jars, spark_kafka
@@ -43,7 +43,7 @@ def session(master: str, *, with_kafka: bool = False) -> Iterator[SparkSession]:
             raise Problem(f"Spark: {spark_said(error)}") from None
         raise
     finally:
-        spark.stop()
+        stop_session(spark)
 
 
 def connector_jars() -> list[Path]:

@@ -27,7 +27,7 @@ from tidegate.installed import engine
 from tidegate.replay.difference import Difference
 from tidegate.replay.files import BadRecording, damaged, read_manifest
 from tidegate.replay.index import NO_SEQUENCE, Key, files_of, sorted_records
-from tidegate.replay.source import from_kafka, spark_said, start_session
+from tidegate.replay.source import from_kafka, spark_said, start_session, stop_session
 from tidegate.replay.verify import JobTally, JobVerifier
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def recompute(
         return RecomputeResult(tuple(tallies), time.monotonic() - started, found)
     finally:
         if spark is None:
-            session.stop()
+            stop_session(session)
 
 
 def _meanwhile(work: Callable[[], T]) -> Future[T]:

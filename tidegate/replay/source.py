@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
-from tidegate.interrupts import deferred
+from tidegate.interrupts import deferred, handlers_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +49,13 @@ def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if jars:
         options["spark.jars"] = ",".join(map(str, jars))
+    logging.getLogger().addFilter(_is_no_interrupt)
+    conf = SparkConf().setAll(list(options.items()))
     try:
         with deferred():  # a JVM that PySpark does not know yet would stay for ever
-            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(options.items())))  # noqa: SLF001
+            SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
+        with handlers_kept():  # PySpark's would ask the JVM while the answer to another question is being read
+            SparkContext.getOrCreate(conf)
         session: SparkSession = SparkSession.builder.config(map=options).getOrCreate()
     except Exception as error:
         said = spark_said(error).rstrip(".")
@@ -60,6 +66,18 @@ def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
     for name in ("executor.Executor", "scheduler.TaskSetManager"):
         log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
     return session
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is not py4j's stack of a Ctrl-C, which ends the command in words."""
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop a session; what its machines would say of the tasks that this cuts off is nothing to act on."""
+    with suppress(Exception):  # the JVM may have ended
+        session.sparkContext.setLogLevel("OFF")
+    session.stop()
 
 
 def spark_said(error: Exception) -> str:
