@@ -52,6 +52,11 @@ ON_SPARK = (
     ),
 )
 """Where whole clusters start: with several workers (`-n 3`), one of them runs all of a group, one after the other."""
+SHARED = tuple(
+    f"tests/{name}.py"
+    for name in ("contract/test_compose", "contract/test_console", "property/test_nearest", "unit/test_whatif")
+)
+"""Whose tests share what takes long to make: one worker runs all of a file."""
 SERVERS = ("tests/integration/", "tests/faults/")
 """Where each worker starts servers of its own: further workers run the other tests first."""
 ONE_SPARK = tuple(
@@ -126,7 +131,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not typed
-    """Gives each group that shares a cluster or a Spark to one worker, tests on servers by file, others one by one."""
+    """Gives a group on one cluster or Spark to one worker, tests that share less by file, the others one by one."""
 
     def _assign_work_unit(self, node: object) -> None:
         if list(self.assigned_work).index(node) >= len(ON_SPARK):
@@ -140,7 +145,7 @@ class ByServers(LoadScopeScheduling):  # type: ignore[misc]  # xdist is not type
             return f"spark-{group}"
         if nodeid.startswith(ONE_SPARK):
             return "spark-session"
-        return nodeid.partition("::")[0] if nodeid.startswith(SERVERS) else nodeid
+        return nodeid.partition("::")[0] if nodeid.startswith((*SERVERS, *SHARED)) else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByServers:
