@@ -775,6 +775,28 @@ def test_a_successor_that_has_claimed_nothing_finds_itself_overtaken(
     assert [phase for phase in world.phases() if phase in ("verified", "rolled_back", "failed")] == ["rolled_back"]
 
 
+def test_a_stop_that_finds_nothing_running_forbids_the_start_of_an_older_command(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are carried out at once if the pipeline of the job has changed between them (I5)."""
+    world.start()
+    newer = command(CommandKind.STOP, to=0, epoch=8, command_id="newer")
+    tick, stops = world.tick, iter([True])
+
+    def stop() -> None:
+        tick()
+        if not world.live_drivers(world.spec) and next(stops, False):
+            assert world.carry(newer, owner="c") is Phase.VERIFIED
+
+    monkeypatch.setattr(world, "tick", stop)
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command())
+    assert world.phases("newer") == ["accepted", "stopped", "verified"]
+    assert world.carry(command(), owner="d") is Phase.FAILED
+    assert world.topic[-1].code == "OUTFENCED"
+    assert not world.live_drivers(world.spec)
+
+
 def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     """When another actuator takes the fence during an action, the action ends without a result."""
     world.start()
