@@ -36,7 +36,8 @@ from tidegate.runtime.publisher import Publisher
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.parametrize("seconds", [0.5, 6.0], ids=["while Spark starts", "while it runs"])
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("seconds", [0.5, 3.0], ids=["while Spark starts", "while it runs"])
 def test_ctrl_c_in_the_middle_is_one_word(seconds: float) -> None:
     """PySpark would ask the JVM within another question to it, and py4j print the stacks of both."""
     command = [sys.executable, "-m", "tidegate", "audit", "--from", str(RATES)]
