@@ -50,10 +50,15 @@ def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
     if jars:
         options["spark.jars"] = ",".join(map(str, jars))
     logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors are raised, too
     conf = SparkConf().setAll(list(options.items()))
     try:
         with deferred():  # a JVM that PySpark does not know yet would stay for ever
             SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
+        # These tell with a stack what the error tells as well, to whoever waits for a task or for the start.
+        log4j = SparkContext._jvm.org.apache.logging.log4j  # noqa: SLF001
+        for name in ("SparkContext", "broadcast.TorrentBroadcast", "executor.Executor", "scheduler.TaskSetManager"):
+            log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
         with handlers_kept():  # PySpark's would ask the JVM while the answer to another question is being read
             SparkContext.getOrCreate(conf)
         session: SparkSession = SparkSession.builder.config(map=options).getOrCreate()
@@ -61,10 +66,6 @@ def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
         said = spark_said(error).rstrip(".")
         raise NoSpark(f"Spark does not start on the master {master}: {said}. It may have said more above") from error
     session.sparkContext.setLogLevel("ERROR")
-    # These two tell of a failed task, with its stack, what its error tells as well, to whoever waits for it.
-    log4j = session.sparkContext._jvm.org.apache.logging.log4j  # noqa: SLF001
-    for name in ("executor.Executor", "scheduler.TaskSetManager"):
-        log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
     return session
 
 
