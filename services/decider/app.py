@@ -22,7 +22,6 @@ import faust
 from confluent_kafka import KafkaException
 from redis import Redis
 
-from services.decider.daemon_threads import in_daemon_thread
 from services.decider.faust_app import RAW, drop, new_app, prepare_topics, still_assigned
 from services.decider.handler import Handler
 from services.decider.lanes import Lanes
@@ -43,6 +42,7 @@ from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
 from tidegate.runtime.health import Health
 from tidegate.runtime.logs import log_stopped
+from tidegate.runtime.meanwhile import meanwhile
 from tidegate.runtime.metrics import DECIDER, new_registry
 from tidegate.runtime.producer import said
 from tidegate.runtime.tracer import tracer
@@ -146,7 +146,8 @@ class DeciderApp:
         if await self._reservations.refresh() is not RedisView.REBUILDING:
             return
         try:
-            holds = await in_daemon_thread(read_holds, self._settings, self._specs, self._clock.now(), self._beat)
+            reading = meanwhile(read_holds, self._settings, self._specs, self._clock.now(), self._beat)
+            holds = await asyncio.wrap_future(reading)
         except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
             log.warning("cannot read the topics to rebuild redis: %s", said(error))
             return

@@ -13,7 +13,6 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from services.decider.daemon_threads import in_daemon_thread
 from services.decider.settings import DeciderSettings
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, encode
@@ -21,6 +20,7 @@ from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Wire
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.dead_letters import without_bytes
+from tidegate.runtime.meanwhile import meanwhile
 from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 
@@ -52,7 +52,7 @@ class States:
         async with self._reading:
             while self._read_after != self._revocations:
                 revocations = self._revocations  # a revocation during the read makes it run again
-                self.found = await in_daemon_thread(self._read)
+                self.found = await asyncio.wrap_future(meanwhile(self._read))
                 self._read_after = revocations
 
     def forget(self) -> None:

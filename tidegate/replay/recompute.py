@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from zipfile import PyZipFile
 
 from tidegate.engine.engine import Engine
@@ -29,12 +28,12 @@ from tidegate.replay.files import BadRecording, damaged, read_manifest
 from tidegate.replay.index import NO_SEQUENCE, Key, files_of, sorted_records
 from tidegate.replay.source import from_kafka, spark_said, start_session, stop_session
 from tidegate.replay.verify import JobTally, JobVerifier
+from tidegate.runtime.meanwhile import meanwhile
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
 
-T = TypeVar("T")
 OnProgress = Callable[[int, int], None]
 """Called now and then with the tasks of Spark's present stage that are done, and how many it has."""
 TOLD_SECONDS = 0.5
@@ -138,7 +137,7 @@ def recompute(
         raise CannotRecompute("give either bootstrap servers or the directory of a recording")
     # before Spark, which takes seconds to start
     recording = None if directory is None else (directory, read_manifest(directory))
-    harm = None if recording is None else _meanwhile(partial(damaged, *recording))
+    harm = None if recording is None else meanwhile(damaged, *recording)
     session = spark or start_session(master, jars)
     try:
         started = time.monotonic()
@@ -163,20 +162,6 @@ def recompute(
     finally:
         if spark is None:
             stop_session(session)
-
-
-def _meanwhile(work: Callable[[], T]) -> Future[T]:
-    """Do some work in a thread that a program need not wait for when it ends."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  (who waits for the result gets it)
-            future.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return future
 
 
 @contextmanager
