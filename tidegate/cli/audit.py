@@ -87,12 +87,13 @@ def audit(
             job=job,
             on_progress=lambda what, done, total: shown.update(task, description=what, completed=done, total=total),
         )
+    prints = json_file == STDOUT
     with even_if_unread():
-        if json_file == STDOUT:
+        if prints:
             typer.echo(as_json(result, strict=strict).encode(), nl=False)
         else:
             _show(result, strict=strict)
-    figures = None if json_file == STDOUT else json_file
+    figures = None if prints else json_file
     write_files(
         (
             Output("--json", "outcome", figures, lambda path: path.write_text(as_json(result, strict=strict), "utf-8")),
@@ -100,7 +101,7 @@ def audit(
                 "--html", "page", html_file, lambda path: path.write_text(render_page(result, strict=strict), "utf-8")
             ),
         ),
-        tell=json_file != STDOUT,
+        tell=not prints,
     )
     if not result.ok(strict=strict):
         raise typer.Exit(NO)

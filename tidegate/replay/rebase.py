@@ -27,17 +27,15 @@ def shift_to_now(snapshots: Iterable[MetricSnapshot], speed: float | None, recor
     snapshot moves to when it will be published, and the early ones look old. One that was measured after the stream was
     recorded is of a wrong clock, and moves with the others.
     """
-    at_pace = speed is not None and speed <= 1
-    some = right = None
-    for at in (snapshot.observed_at for snapshot in snapshots):
-        some = (some[0], max(some[1], at)) if some else (at, at)
-        if at <= recorded_at:
-            right = (right[0], max(right[1], at)) if right else (at, at)
-            if at_pace:
-                break  # only the first one counts, and there may be millions
-    if some is None:
+    at_pace, instants = speed is not None and speed <= 1, list[datetime]()
+    for snapshot in snapshots:
+        instants.append(snapshot.observed_at)
+        if at_pace and snapshot.observed_at <= recorded_at:
+            break  # only the first one of a right clock counts, and there may be millions
+    if not instants:
         return 0
-    now, (first, last) = datetime.now(UTC), right or some
+    instants = [at for at in instants if at <= recorded_at] or instants
+    now, first, last = datetime.now(UTC), instants[0], max(instants)
     if at_pace:
         return int((now - first).total_seconds() // 1)
     takes = (last - first) / speed if speed is not None else timedelta()

@@ -244,11 +244,11 @@ class TrialLoop:
         # On the twin the job has taken another course than that of the recorded state after a gap.
         if moment.state is not None and (snapshot is moment.snapshot or moment.state == NEW_STATE):
             self.state = self.engine.read(moment.state)
-        scaling = self.specs[id(moment.spec)].scaling
-        if scaling.time_zone != moment.spec.scaling.time_zone:
-            seen = replace(seen, utc_offset_seconds=scaling.utc_offset_seconds(seen.at))
+        spec = self.specs[id(moment.spec)]
+        if spec.scaling.time_zone != moment.spec.scaling.time_zone:
+            seen = replace(seen, utc_offset_seconds=spec.scaling.utc_offset_seconds(seen.at))
         try:
-            self.state, made = self.engine.step(self.state, snapshot, self.specs[id(moment.spec)], seen)
+            self.state, made = self.engine.step(self.state, snapshot, spec, seen)
         except AlreadyDecided as error:
             raise AssertionError("moments rise") from error
         self._tell()
