@@ -30,7 +30,6 @@ from tidegate.events.invalid import first_problem
 from tidegate.events.job import Tariff
 from tidegate.events.wire import LONGEST_SECONDS
 from tidegate.installed import engine
-from tidegate.interrupts import uninterrupted
 from tidegate.lab.score import TooShort
 from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
@@ -232,9 +231,8 @@ def _searching(bars: Progress, master: str, trials: int) -> Iterator[Search]:
     try:
         yield run
     finally:
-        with uninterrupted():
-            for session in sessions:
-                stop_session(session)
+        for session in sessions:
+            stop_session(session)
 
 
 def _write(

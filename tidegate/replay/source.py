@@ -6,17 +6,19 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.events.topics import DECISIONS, SNAPSHOTS
-from tidegate.interrupts import deferred, handlers_kept
+from tidegate.interrupts import deferred, handlers_kept, uninterrupted
+from tidegate.runtime.meanwhile import meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LONGEST_ANSWER = 60.0  # seconds; of a JVM that shall end
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
@@ -56,12 +58,15 @@ def start_session(master: str, jars: Sequence[str | Path] = ()) -> SparkSession:
         with deferred():  # a JVM that PySpark does not know yet would stay for ever
             SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001
         # These tell with a stack what the error tells as well, to whoever waits for a task or for the start.
-        log4j = SparkContext._jvm.org.apache.logging.log4j  # noqa: SLF001
-        for name in ("SparkContext", "broadcast.TorrentBroadcast", "executor.Executor", "scheduler.TaskSetManager"):
-            log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
+        for name in ("SparkContext", "executor.Executor", "scheduler.TaskSetManager"):
+            _silence(SparkContext._jvm, f"org.apache.spark.{name}")  # noqa: SLF001
         with handlers_kept():  # PySpark's would ask the JVM while the answer to another question is being read
             SparkContext.getOrCreate(conf)
         session: SparkSession = SparkSession.builder.config(map=options).getOrCreate()
+    except KeyboardInterrupt:  # cuts off what starts in the JVM, which would tell of it in stacks
+        with suppress(Exception):
+            _from_another_thread(lambda: _silence(SparkContext._jvm))  # noqa: SLF001
+        raise
     except Exception as error:
         said = spark_said(error).rstrip(".")
         raise NoSpark(f"Spark does not start on the master {master}: {said}. It may have said more above") from error
@@ -76,9 +81,25 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 
 def stop_session(session: SparkSession) -> None:
     """Stop a session; what its machines would say of the tasks that this cuts off is nothing to act on."""
-    with suppress(Exception):  # the JVM may have ended
-        session.sparkContext.setLogLevel("OFF")
-    session.stop()
+
+    def stop() -> None:
+        with suppress(Exception):  # the JVM may have ended
+            _silence(session.sparkContext._jvm)  # noqa: SLF001
+        session.stop()
+
+    _from_another_thread(stop)
+
+
+def _from_another_thread(work: Callable[[], object]) -> None:
+    """Ask the JVM on a new connection; Ctrl-C may have left this thread's with half an answer."""
+    with uninterrupted(), suppress(TimeoutError):
+        meanwhile(work).result(LONGEST_ANSWER)
+
+
+def _silence(jvm: Any, logger: str = "") -> None:
+    """Turn off a logger of the JVM; by default the root, whose level all others have that were given none."""
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
 def spark_said(error: Exception) -> str:
