@@ -47,8 +47,8 @@ def test_ctrl_c_in_the_middle_is_one_word(seconds: float) -> None:
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
         lines = [line for line in process.stderr.read().splitlines() if "WARN" not in line]
-    assert process.returncode == 130
-    assert [line for line in lines if not line.startswith("To adjust")] == ["interrupted"]
+    said = [line for line in lines if not line.startswith("To adjust")]
+    assert (process.returncode, said) == (130, ["interrupted"])
 
 
 def number_changed(job: AuditedJob) -> None:
