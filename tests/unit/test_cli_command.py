@@ -38,7 +38,8 @@ from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
 from tidegate.cli import app, connect, doctor, main, specs, why
 from tidegate.cli.connect import instant_of
-from tidegate.cli.problems import Problem, problem_of
+from tidegate.cli.expected import problem_of
+from tidegate.cli.problems import Problem
 from tidegate.cli.tail import FORMATS
 from tidegate.client import BadRecord, ClientSettings, Received
 from tidegate.engine import decide
@@ -53,9 +54,9 @@ from tidegate.stack import StackError
 from tidegate.terminal import PIPE_WIDTH, clock
 
 STEP = timedelta(seconds=10)
-COMMANDS = sorted(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
-GROUPS = {g.name: sorted(c.name or c.callback.__name__ for c in g.typer_instance.registered_commands if c.callback)
-          for g in app.registered_groups if g.typer_instance}  # fmt: skip
+ALL: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+GROUPS = {name: sorted(each.commands) for name, each in ALL.items() if hasattr(each, "commands")}
+COMMANDS = sorted(ALL.keys() - GROUPS.keys())
 
 
 @pytest.mark.parametrize(("width", "lines"), [(80, 11), (140, 7), (PIPE_WIDTH, 3)])

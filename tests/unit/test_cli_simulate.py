@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.test_lab_traces import trace_file
-from tidegate.cli.problems import problem_of
+from tidegate.cli.expected import problem_of
 from tidegate.cli.simulate import simulate_command
 from tidegate.lab.jobs import lab_model, one_job, spec_for
 from tidegate.lab.simulate import simulate

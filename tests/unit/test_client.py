@@ -21,7 +21,7 @@ from tests.support.fake_consumer import FakeMessage
 from tests.support.token_endpoint import TokenEndpoint, login_by
 from tidegate import client
 from tidegate.cli import app
-from tidegate.cli.problems import problem_of
+from tidegate.cli.expected import problem_of
 from tidegate.client import (
     BadRecord,
     ClientSettings,

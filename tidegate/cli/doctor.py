@@ -19,7 +19,8 @@ import typer
 from confluent_kafka.admin import AdminClient
 
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
-from tidegate.cli.problems import EXPECTED, NO, problem_of
+from tidegate.cli.expected import EXPECTED, problem_of
+from tidegate.cli.problems import NO
 from tidegate.client import (
     ClientSettings,
     NoLogin,

@@ -5,29 +5,91 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli import archive, chain, doctor, offline, priors, replay, specs, stack, tail, why
-from tidegate.cli.audit import audit
-from tidegate.cli.backtest import backtest_command
-from tidegate.cli.calibrate import calibrate_command
-from tidegate.cli.completion import completion
-from tidegate.cli.console import console
 from tidegate.cli.help import register
-from tidegate.cli.problems import EXIT_CODES, CommandGroup
-from tidegate.cli.simulate import simulate_command
-from tidegate.cli.top import top
-from tidegate.cli.whatif import what_if
-from tidegate.installed import engine_name
+from tidegate.cli.problems import EXIT_CODES, CommandGroup, Problem
 from tidegate.terminal import stdout
+
+COMMANDS = {
+    "apply": "specs:apply",
+    "jobs": "why:jobs",
+    "why": "why:why",
+    "tail": "tail:tail",
+    "pause": "specs:pause",
+    "resume": "specs:resume",
+    "scale": "specs:scale",
+    "remove": "specs:remove",
+    "priors": "priors:priors",
+    "decide": "offline:decide",
+    "up": "stack:up",
+    "down": "stack:down",
+    "status": "stack:status",
+    "doctor": "doctor:doctor",
+    "top": "top:top",
+    "console": "console:console",
+    "audit": "audit:audit",
+    "simulate": "simulate:simulate_command",
+    "calibrate": "calibrate:calibrate_command",
+    "backtest": "backtest:backtest_command",
+    "what-if": "whatif:what_if",
+    "version": "main:show_version",
+    "completion": "completion:completion",
+    "replay": "replay:app",
+    "archive": "archive:app",
+    "chain": "chain:app",
+}
+"""Where each command is: its module in this package, and its function or, for a group, its app."""
+
+
+@cache
+def _command(name: str) -> Any:
+    """Return a command; its module is imported now, because all modules together take most of a second."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    try:
+        found = getattr(import_module(f"tidegate.cli.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("tidegate"):
+            raise
+        raise Problem(f"the package {error.name} is not installed", "pip install 'tidegate[cli]'") from None
+    one = typer.Typer(rich_markup_mode=None)
+    if isinstance(found, typer.Typer):
+        one.add_typer(found, name=name)
+    else:
+        register(one, found, name)
+    return typer.main.get_group(one).commands[name]
+
+
+class _Commands(Mapping[str, Any]):
+    """All commands by name, each made when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _AllCommands(CommandGroup):
+    """The group of all commands."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given | {"commands": _Commands()})
+
 
 app = typer.Typer(
     name="tidegate",
-    cls=CommandGroup,
+    cls=_AllCommands,
     help="Autoscaling for Spark Structured Streaming jobs on Kafka lag. It explains every decision.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -43,6 +105,8 @@ def show_version() -> None:
 
     Example:  tidegate version
     """
+    from tidegate.installed import engine_name  # noqa: PLC0415  (imports the engine)
+
     try:
         ours = version("tidegate")
     except PackageNotFoundError:  # run from a source tree without installation
@@ -65,37 +129,6 @@ def options(
     """Take the options of the command itself."""
 
 
-for command in (
-    specs.apply,
-    why.jobs,
-    why.why,
-    tail.tail,
-    specs.pause,
-    specs.resume,
-    specs.scale,
-    specs.remove,
-    priors.priors,
-    offline.decide,
-    stack.up,
-    stack.down,
-    stack.status,
-    doctor.doctor,
-    top,
-    console,
-    audit,
-):
-    register(app, command)
-register(app, simulate_command, "simulate")
-register(app, calibrate_command, "calibrate")
-register(app, backtest_command, "backtest")
-register(app, what_if, "what-if")
-register(app, show_version, "version")
-register(app, completion)
-app.add_typer(replay.app, name="replay")
-app.add_typer(archive.app, name="archive")
-app.add_typer(chain.app, name="chain")
-
-
 def main() -> None:
     """Run the command: the entry point of the `tidegate` script."""
     warnings.simplefilter("ignore", ResourceWarning)
@@ -103,5 +136,5 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except KeyboardInterrupt:  # Typer takes half a second to read the options of all commands
+    except KeyboardInterrupt:  # before or after a command
         raise SystemExit(130) from None
