@@ -208,7 +208,7 @@ def test_of_a_decision_long_ago_nothing_later_is_read(monkeypatch: pytest.Monkey
             read[model] += 1
             yield Received(event, 0, number, datetime(2030, 1, 1, tzinfo=UTC), b"rates")
 
-    monkeypatch.setattr("tidegate.cli.why.received", received)
+    monkeypatch.setattr("tidegate.fleet.feed.received", received)
     monkeypatch.setattr("tidegate.whatif.topics.received", received)
     monkeypatch.setattr("tidegate.cli.why.spec_of", lambda _settings, _job: spec)
     old = events[Decision][10]

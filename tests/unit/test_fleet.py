@@ -28,7 +28,7 @@ from tidegate.cli import app
 from tidegate.cli.doctor import refused_specs
 from tidegate.client import ClientSettings, Received, loaded_specs
 from tidegate.console.pages import pools_page
-from tidegate.events.decision import Keyframe, Status
+from tidegate.events.decision import Decision, Keyframe, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.events.result import Phase
@@ -226,6 +226,17 @@ def test_a_decision_on_a_wrong_second_hides_no_other(monkeypatch: pytest.MonkeyP
             events = (Received(one, 0, place, at, b"") for place, (one, at) in records)
             monkeypatch.setattr(feed, "received", lambda *_, found=events, **__: found)
             assert feed.decision_on(ClientSettings(), "rates", sequence) == there
+
+
+def test_a_decision_is_found_whose_snapshot_is_of_a_clock_that_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decider takes a snapshot from up to five minutes ahead, so its decision was written before its sequence."""
+    made = decision(job(), NOW + timedelta(minutes=4))
+
+    def received(*_: object, since: datetime, **__: object) -> Iterator[Received[Decision]]:
+        yield from [Received(made, 0, 0, NOW, b"")] if since <= NOW else []
+
+    monkeypatch.setattr(feed, "received", received)
+    assert feed.decision_on(ClientSettings(), "rates", made.sequence) == made
 
 
 def test_events_of_a_job_that_is_not_managed_are_skipped() -> None:

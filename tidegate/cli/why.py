@@ -16,14 +16,14 @@ from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
 from tidegate.cli.problems import Problem
-from tidegate.client import CLOCKS_DIFFER, ClientSettings, check_reachable, current_specs, received, skip, up_to
+from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip, up_to
 from tidegate.events.decision import Decision, Status
 from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
 from tidegate.fleet.explain import delay, explain, slots_now, spans_of
-from tidegate.fleet.fleet import is_plausible
+from tidegate.fleet.feed import decision_on
 from tidegate.fleet.warnings import warnings_of
 from tidegate.runtime.consumer import newest_at
 from tidegate.terminal import age, clock, figure, stdout, styled, table
@@ -38,8 +38,6 @@ To look further, for a job that has none, would be to read a month of the decisi
 """
 LOOK_BACK_INTERVALS = 3
 """The same, in intervals of the job."""
-AHEAD = timedelta(minutes=5)
-"""How far ahead of the decider's clock that of a snapshot may be: it does not decide on others."""
 LAST_COMMAND = timedelta(hours=1)
 """How far back to look for the result of the last command."""
 
@@ -76,7 +74,7 @@ def why(
         _over_time(settings, job, start, as_json)
         return
     if at is not None:
-        decision, since_when = _at(settings, job, at), None
+        decision, since_when = decision_on(settings, job, at), None
     else:
         spec = current_specs(settings).get(job)  # a job that was removed may still be asked about
         newest, since_when = _newest_of_all(settings, {job: spec.interval_seconds if spec is not None else 1})
@@ -273,16 +271,3 @@ def _newest_of_all(settings: ClientSettings, wanted: Mapping[str, int]) -> tuple
 
 def _none_since(since: datetime | None) -> str:
     return "yet" if since is None else f"since {clock(since)} UTC"
-
-
-def _at(settings: ClientSettings, job: str, sequence: int) -> Decision | None:
-    """Return the newest decision on a snapshot. Its sequence is the second of measurement; it was written after that.
-
-    So a number that is none of the job's is told without reading weeks of decisions.
-    """
-    if not is_plausible(sequence):
-        return None
-    since = datetime.fromtimestamp(sequence, UTC) - AHEAD - CLOCKS_DIFFER
-    with closing(received(Decision, settings, job=job, since=since, on_error=skip)) as found:
-        on_it = [one.event for one in up_to(found, sequence) if one.event.sequence == sequence]
-    return on_it[-1] if on_it else None

@@ -41,6 +41,8 @@ FRESH = timedelta(minutes=1)
 """How far back to read snapshots, besides the longest interval: the fleet keeps only the newest of each job."""
 FIND_SECONDS = 20.0
 """How long to look for a single decision."""
+AHEAD = timedelta(minutes=5)
+"""How far ahead of the decider's clock that of a snapshot may be: it does not decide on others."""
 
 
 class Feed:
@@ -223,17 +225,18 @@ def is_live(jobs: LiveFleet) -> bool:
 
 
 def decision_on(settings: ServiceSettings, job_id: str, sequence: int) -> Decision | None:
-    """Return the decision on a snapshot from its topic; None if it is not there any more.
+    """Return the newest decision on a snapshot from its topic; None if it is not there any more.
 
-    A sequence is the second in which its snapshot was measured, and its decision was written soon after. Raises
-    `TimeoutError` if the topic cannot be read in time.
+    A sequence is the second in which its snapshot was measured, and its decision was written soon after: one that can
+    be no job's is told without reading weeks of decisions. Raises `TimeoutError` if the topic cannot be read in time.
     """
     if not is_plausible(sequence):
         return None
-    since = datetime.fromtimestamp(sequence, UTC) - CLOCKS_DIFFER
+    since = datetime.fromtimestamp(sequence, UTC) - AHEAD - CLOCKS_DIFFER
     events = received(Decision, settings, job=job_id, since=since, on_error=skip, timeout_seconds=FIND_SECONDS)
     with closing(events):
-        return next((one.event for one in up_to(events, sequence) if one.event.sequence == sequence), None)
+        on_it = [one.event for one in up_to(events, sequence) if one.event.sequence == sequence]
+    return on_it[-1] if on_it else None
 
 
 def results_of(settings: ServiceSettings, decision: Decision) -> list[ActionResult]:
