@@ -83,6 +83,12 @@ class Task:
         deadline = self.clock.monotonic() + seconds
         return poll_until(condition, deadline, every, self.clock, wait=self.wait, retry_on=retry_on)
 
+    def follow(self, look: Callable[[], T | None], every: float) -> T:
+        """Look until there is something to return; `look` itself says so when its time is over."""
+        while (found := look()) is None:
+            self.wait(every)
+        return found
+
     def answer(
         self, question: Callable[[], T], seconds: float, every: float, retry_on: tuple[type[Exception], ...]
     ) -> T:

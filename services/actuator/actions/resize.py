@@ -42,9 +42,7 @@ def resize(task: Task, drivers: JobDrivers, state: CommandState, *, accepted: Ac
         return _leave(task, "The driver whose executors were to be changed has ended.", "DRIVER_ENDED")
     change = _SizeChange(task, drivers, live[0], state, accepted.at)
     change.order(state.parallelism)
-    while (outcome := change.look()) is None:
-        task.wait(LOOK_SECONDS)
-    return outcome
+    return task.follow(change.look, LOOK_SECONDS)
 
 
 def _leave(task: Task, sentence: str, code: str) -> ActionOutcome:

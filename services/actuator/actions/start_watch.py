@@ -55,7 +55,7 @@ class StartWatch:
         self._check = DriverCheck(drivers, task.clock)
         self._say_at = task.clock.monotonic() + SAY_SECONDS
         self._at_work_since: float | None = None
-        self.deadline = StartDeadline(
+        self._deadline = StartDeadline(
             task.spec.application.start_deadline_seconds,
             task.command.first_batch_seconds,
             now=task.clock.monotonic(),
@@ -65,12 +65,8 @@ class StartWatch:
 
     def wait(self) -> ActionOutcome:
         """Wait until the run has worked or failed."""
-        most = self.deadline.most_seconds
-        # `look` itself gives up when the time is over, with a reason
         near = self._task.files.near(self._task.spec.application.checkpoint_location)
-        return self._task.until(self.look, most, START_LOOK_SECONDS if near else ASK_SECONDS) or ActionOutcome(
-            ActionEvent.SILENT, f"The new driver committed no batch within {most:g} s.", "NOT_VERIFIED"
-        )
+        return self._task.follow(self.look, START_LOOK_SECONDS if near else ASK_SECONDS)
 
     def look(self) -> ActionOutcome | None:
         """Return how the start has ended, or None if it is still under way."""
@@ -83,7 +79,7 @@ class StartWatch:
                 return replace(works, incarnation=application_id, application=facts.get("application"))
         submission_id = facts.get("submission_id") or self._submission_id
         ended = self._check.failure(submission_id, arrived=bool(facts))
-        late = self.deadline.see(progress, self._task.clock.monotonic())
+        late = self._deadline.see(progress, self._task.clock.monotonic())
         self._say(progress, submission_id)
         if ended is None and late is None:
             return None

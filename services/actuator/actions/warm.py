@@ -50,8 +50,7 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
             sentence = f"The cluster does not answer: {error}. The first driver goes on."
             return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
     watch = _WarmWatch(task, drivers, token, submission_id, parallelism)
-    most = watch.deadline.most_seconds
-    outcome = task.until(watch.look, most, START_LOOK_SECONDS) or watch.failure(f"was not ready within {most:g} s")
+    outcome = task.follow(watch.look, START_LOOK_SECONDS)
     if outcome.event is ActionEvent.WARM:
         return outcome
     if not end_driver(task, drivers, submission_id):
@@ -70,7 +69,7 @@ class _WarmWatch:
         self._parallelism = parallelism
         self._check = DriverCheck(drivers, task.clock)
         self._started = task.clock.monotonic()
-        self.deadline = StartDeadline(
+        self._deadline = StartDeadline(
             task.spec.application.start_deadline_seconds, None, now=self._started, elapsed=0.0
         )
 
@@ -83,18 +82,18 @@ class _WarmWatch:
         progress = StartProgress.of(facts, self._drivers.control.progress(self._token))
         ended = self._check.failure(self._submission_id, arrived=bool(facts))
         if ended is not None:
-            return self.failure("ended before it was ready")
-        now, most = self._task.clock.monotonic(), self.deadline.most_seconds
+            return self._failure("ended before it was ready")
+        now, most = self._task.clock.monotonic(), self._deadline.most_seconds
         if now - self._started > most:
-            return self.failure(f"was not ready within {most:g} s, although it made progress: {progress.text}")
-        if self.deadline.see(progress, now) is not None:
-            return self.failure(
+            return self._failure(f"was not ready within {most:g} s, although it made progress: {progress.text}")
+        if self._deadline.see(progress, now) is not None:
+            return self._failure(
                 f"made no progress for {self._task.spec.application.start_deadline_seconds:g} s: {progress.text}."
                 " If it needs longer, raise application.start_deadline_seconds"
             )
         return None
 
-    def failure(self, what: str) -> ActionOutcome:
+    def _failure(self, what: str) -> ActionOutcome:
         """Return that the second driver did not get ready."""
         reason = self._drivers.reason(self._token, self._submission_id)
         sentence = f"The second driver {what}. The first one goes on."
