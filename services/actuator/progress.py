@@ -25,7 +25,7 @@ class CommandProgress:
         results: CommandLog,
         clock: Clock,
         publish: Callable[[ActionResult], None],
-        executor_cores: int = 1,
+        executor_cores: int,
     ) -> None:
         self._command = command
         self._results = results

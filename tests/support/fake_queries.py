@@ -20,7 +20,9 @@ class JavaOption:
         return self._value is not None
 
     def get(self) -> Any:
-        """Return the value."""
+        """Return the value; like Scala's, it fails when there is none."""
+        if self._value is None:
+            raise RuntimeError("None.get")
         return self._value
 
 

@@ -146,7 +146,7 @@ def test_files_that_a_setting_lists_come_too() -> None:
     """`spark-submit` ignores `spark.jars` next to `--jars`: with Kafka's jars listed, Delta's would be missing."""
     conf = {"spark.jars": "/lib/delta.jar, /lib/kafka.jar", "spark.submit.pyFiles": "/lib/delta.zip"}
     spec = with_application(job(), jars=("/lib/kafka.jar",), py_files=("/lib/own.zip",), conf=conf)
-    words = Standalone().arguments(Submission(spec, Token(4), 6))
+    words = Submission(spec, Token(4), 6).submit_args(spec.application.master)
     assert words[words.index("--jars") + 1] == "/lib/kafka.jar,/lib/delta.jar"
     assert words[words.index("--py-files") + 1] == "/lib/own.zip,/lib/delta.zip"
 

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
+from tests.support.fake_queries import JavaOption
 from tidegate.launcher import main
 from tidegate.launcher.reports import event_log
 from tidegate.launcher.reports.driver_run import DriverRun
 from tidegate.launcher.reports.event_log import EventLogFlusher
-
-
-class Option:
-    """A Scala Option."""
-
-    def __init__(self, value: Any = None) -> None:
-        self._value = value
-
-    def isDefined(self) -> bool:  # noqa: N802 - Scala's name
-        """Whether there is a value."""
-        return self._value is not None
-
-    def get(self) -> Any:
-        """Return the value; like Scala's, it fails when there is none."""
-        if self._value is None:
-            raise RuntimeError("None.get")
-        return self._value
 
 
 class Application:
@@ -37,10 +21,10 @@ class Application:
         self.flushes = 0
         self.hflushes = 0
         self.broken = broken
-        writer = Option(SimpleNamespace(flush=self._flush))
-        stream = Option(SimpleNamespace(hflush=self._hflush) if remote else None)
+        writer = JavaOption(SimpleNamespace(flush=self._flush))
+        stream = JavaOption(SimpleNamespace(hflush=self._hflush) if remote else None)
         files = SimpleNamespace(writer=lambda: writer, hadoopDataStream=lambda: stream)
-        log = Option(SimpleNamespace(logWriter=lambda: files) if logs else None)
+        log = JavaOption(SimpleNamespace(logWriter=lambda: files) if logs else None)
         self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(eventLogger=lambda: log))
 
     def _hflush(self) -> None:

@@ -59,7 +59,7 @@ class Standalone:
                 "clientSparkVersion": "3.5.0",  # the master only asks that there is one
                 "appResource": LAUNCHER.as_uri(),
                 "mainClass": "org.apache.spark.deploy.SparkSubmit",
-                "appArgs": self.arguments(submission),
+                "appArgs": submission.submit_args(app.master),
                 "environmentVariables": {"SPARK_ENV_LOADED": "1", **app.env},
                 "sparkProperties": {
                     "spark.app.name": submission.spec.job_id,
@@ -75,10 +75,6 @@ class Standalone:
         if not answer.get("success") or "submissionId" not in answer:
             raise BackendRefused(f"{app.rest_url}: {answer.get('message', answer)}")
         return str(answer["submissionId"])
-
-    def arguments(self, submission: Submission) -> list[str]:
-        """Return the arguments of the inner `spark-submit`."""
-        return submission.submit_args(submission.spec.application.master)
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
         """Return what the master says about a driver."""

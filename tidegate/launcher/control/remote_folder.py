@@ -64,7 +64,7 @@ class RemoteFolderStore:
     in the same way if it must be something else than absent: as in a folder, Redis decides between two actuators.
     """
 
-    def __init__(self, place: str, open_folder: Callable[[str], SharedPlace], *, patience_seconds: float = 0.0) -> None:
+    def __init__(self, place: str, open_folder: Callable[[str], SharedPlace], *, patience_seconds: float) -> None:
         """`open_folder` finds the folder at a place, and may raise `OSError` each time that it is needed."""
         self.place = place
         self._open_folder = open_folder
