@@ -31,6 +31,18 @@ def _committed(world: World) -> int:
     return sum(map(sum, world.job("job").committed))
 
 
+def _durations_of_growth(world: World) -> list[float]:
+    """Order 8 slots in place after 100 s; return how long batches took, from then on, without repetitions."""
+    world.advance(EPOCH + 100)
+    twin_snapshot(world, EPOCH + 100)
+    world.order(twin_command(100, 8, way=Way.IN_PLACE))
+    world.advance(EPOCH + 140)
+    found = world.snapshot("job", EPOCH + 140, 40)
+    assert found is not None
+    durations = [round(batch.duration_seconds, 3) for batch in found.batches]
+    return [each for each, after in zip(durations, [0.0, *durations], strict=False) if each != after]
+
+
 def test_in_place_a_size_grows_without_a_gap() -> None:
     """Executors are added under the running query: same run, no outage, and the delay until they work."""
     world = twin_world(twin_model(in_place=GROWING))
@@ -48,19 +60,8 @@ def test_in_place_a_size_grows_without_a_gap() -> None:
 def test_the_first_batch_with_new_executors_takes_longer_once() -> None:
     """The batch with cold executors takes 4 s more; those after it are faster than before the growth."""
     world = twin_world(twin_model(in_place=GROWING), rate=10_000)
-    world.advance(EPOCH + 100)
-    twin_snapshot(world, EPOCH + 100)
-    world.order(twin_command(100, 8, way=Way.IN_PLACE))
-    world.advance(EPOCH + 140)
-    found = world.snapshot("job", EPOCH + 140, 40)
-    assert found is not None
-    durations = [round(batch.duration_seconds, 3) for batch in found.batches]
     # 5,000 records: 0.5 s + 2 waves of 1.25 s on 4 slots, 1 wave on 8.
-    assert [each for each, after in zip(durations, [0.0, *durations], strict=False) if each != after] == [
-        3.0,
-        5.75,
-        1.75,
-    ]
+    assert _durations_of_growth(world) == [3.0, 5.75, 1.75]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +77,7 @@ def test_cold_executors_that_take_tasks_hold_their_batch_up(rate: float, trigger
     """As on real Spark, a new executor gets tasks at once, and the batch waits for the cold ones; once."""
     costs = replace(GROWING, register_seconds=9.0, cold_takes_tasks=True)
     world = twin_world(twin_model(in_place=costs, trigger_interval_seconds=trigger), rate=rate)
-    world.advance(EPOCH + 100)
-    twin_snapshot(world, EPOCH + 100)
-    world.order(twin_command(100, 8, way=Way.IN_PLACE))
-    world.advance(EPOCH + 140)
-    found = world.snapshot("job", EPOCH + 140, 40)
-    assert found is not None
-    durations = [round(batch.duration_seconds, 3) for batch in found.batches]
-    assert [each for each, after in zip(durations, [0.0, *durations], strict=False) if each != after] == expected
+    assert _durations_of_growth(world) == expected
 
 
 def test_a_size_shrinks_in_place_at_a_batch_boundary() -> None:
