@@ -103,6 +103,21 @@ class FakeWorld(FakeCluster, OneActuator):
             (checkpoint / name / str(batch)).write_text("v1")
         (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
 
+    def goes_silent(self, *, at: Phase, seconds: float, attempt: int | None = None) -> None:
+        """Have the cluster not answer for a while from the result of a phase on."""
+        self._when(at, attempt, lambda: setattr(self, "down_until", self.seconds + seconds))
+
+    def driver_ends(self, *, at: Phase, driver: str, attempt: int | None = None) -> None:
+        """Have a driver end as the result of a phase is published."""
+        self._when(at, attempt, lambda: self.drivers.update({driver: DriverState.ENDED}))
+
+    def _when(self, phase: Phase, attempt: int | None, then: Callable[[], object]) -> None:
+        def on_result(result: ActionResult) -> None:
+            if result.phase is phase and attempt in {None, result.attempt}:
+                then()
+
+        self.on_result = on_result
+
     # the actuator
     def publish(self, result: ActionResult, trace_id: str | None) -> None:
         if self.die_at == ("before", result.phase):

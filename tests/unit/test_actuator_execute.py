@@ -552,12 +552,7 @@ def test_a_size_from_before_larger_executors_is_rolled_back_to_whole_ones(world:
 def test_a_new_driver_that_ends_is_not_waited_for(world: FakeWorld) -> None:
     """If the new driver dies before its first batch, the job goes back at once, long before the start deadline."""
     world.start()
-
-    def die(result: ActionResult) -> None:
-        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
-            world.drivers["driver-1-1"] = DriverState.ENDED
-
-    world.on_result = die
+    world.driver_ends(at=Phase.RUNNING, driver="driver-1-1", attempt=1)
     assert world.carry(command()) is Phase.ROLLED_BACK
     running, failed = [r for r in world.topic if (r.phase, r.attempt) in {(Phase.RUNNING, 1), (Phase.STOPPING, 2)}][-2:]
     assert failed.sentence == "The new driver ended before its first batch."

@@ -296,12 +296,7 @@ def test_a_job_with_one_query_and_no_other_way_is_given_time(
 
 def test_a_cluster_that_does_not_answer_does_not_stop_a_handover(world: HandoverWorld) -> None:
     """While the first driver pauses, only its own answer counts."""
-
-    def fail(result: ActionResult) -> None:
-        if result.phase is Phase.RUNNING:
-            world.down_until = world.seconds + 15
-
-    world.on_result = fail
+    world.goes_silent(at=Phase.RUNNING, seconds=15)
     assert world.carry(command()) is Phase.VERIFIED
     assert world.alive() == [SECOND]
 
@@ -321,12 +316,7 @@ def test_a_first_driver_that_stays_is_ended_although_its_cluster_is_silent_for_a
 
 def test_a_cluster_that_goes_silent_before_the_switch_costs_the_job_nothing(world: HandoverWorld) -> None:
     """Nobody can tell then whether the second driver is alive, nor end it: the first one goes on, not stopped."""
-
-    def away(result: ActionResult) -> None:
-        if result.phase is Phase.SWITCHING:
-            world.down_until = float("inf")
-
-    world.on_result = away
+    world.goes_silent(at=Phase.SWITCHING, seconds=float("inf"))
     assert world.carry(command()) is Phase.FAILED
     assert world.last().code == "NO_ANSWER"
     assert FIRST in world.alive()
@@ -358,12 +348,7 @@ def test_a_first_driver_that_does_not_answer_is_stopped(world: HandoverWorld, mo
 def test_a_first_driver_goes_on_although_its_cluster_is_silent(world: HandoverWorld) -> None:
     """The second driver was not let go, so it writes nothing, whether it is alive or not: the job need not stop."""
     world.pauses = False
-
-    def away(result: ActionResult) -> None:
-        if result.phase is Phase.RESUMING:
-            world.down_until = float("inf")
-
-    world.on_result = away
+    world.goes_silent(at=Phase.RESUMING, seconds=float("inf"))
     assert world.carry(command()) is Phase.ROLLED_BACK
     assert world.phases() == ["accepted", "warming", "switching", "resuming", "rolled_back"]
     assert FIRST in world.alive()
@@ -391,12 +376,7 @@ def test_a_successor_lets_the_first_driver_go_on_although_its_cluster_is_silent(
 def test_a_first_driver_does_not_go_on_if_nobody_knows_whether_the_second_has_ended(world: HandoverWorld) -> None:
     """The second one was let go: if it lives, both would write (I4)."""
     world.works = lambda size: size == 2
-
-    def away(result: ActionResult) -> None:
-        if result.phase is Phase.RESUMING:
-            world.down_until = world.seconds + 45
-
-    world.on_result = away
+    world.goes_silent(at=Phase.RESUMING, seconds=45)
     assert world.carry(command()) is Phase.ROLLED_BACK
     assert world.phases()[4:6] == ["resuming", "stopping"]
 
@@ -416,12 +396,7 @@ def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(world: Hand
 
 def test_a_first_driver_that_is_gone_cannot_go_on(world: HandoverWorld) -> None:
     """If the second driver fails and the first one has ended, the job is started with the last good size."""
-
-    def kill(result: ActionResult) -> None:
-        if result.phase is Phase.RUNNING and result.attempt == 1:
-            world.drivers[FIRST] = DriverState.ENDED
-
-    world.on_result = kill
+    world.driver_ends(at=Phase.RUNNING, driver=FIRST, attempt=1)
     world.works = lambda size: size == 2
     assert world.carry(command()) is Phase.ROLLED_BACK
     assert world.phases()[4:] == ["resuming", "stopping", "stopped", "starting", "running", "rolled_back"]
@@ -430,12 +405,7 @@ def test_a_first_driver_that_is_gone_cannot_go_on(world: HandoverWorld) -> None:
 
 def test_a_first_driver_that_is_killed_while_it_is_paused_does_not_matter(world: HandoverWorld) -> None:
     """The second driver has been let go, and goes on."""
-
-    def kill(result: ActionResult) -> None:
-        if result.phase is Phase.RUNNING:
-            world.drivers[FIRST] = DriverState.ENDED
-
-    world.on_result = kill
+    world.driver_ends(at=Phase.RUNNING, driver=FIRST)
     assert world.carry(command()) is Phase.VERIFIED
     assert world.alive() == [SECOND]
 
@@ -467,12 +437,7 @@ def test_nobody_waits_for_a_batch_if_the_second_driver_ends_meanwhile(
 
 def test_a_second_driver_that_is_killed_while_it_waits_leaves_the_first(world: HandoverWorld) -> None:
     """Nobody is paused for a driver that is gone."""
-
-    def kill(result: ActionResult) -> None:
-        if result.phase is Phase.SWITCHING:
-            world.drivers[SECOND] = DriverState.ENDED
-
-    world.on_result = kill
+    world.driver_ends(at=Phase.SWITCHING, driver=SECOND)
     assert world.carry(command()) is Phase.ROLLED_BACK
     assert world.alive() == [FIRST]
     assert not world.paused

@@ -267,12 +267,7 @@ def test_spark_that_takes_no_request_leads_to_a_restart(world: FakeWorld) -> Non
 
 def test_a_driver_that_dies_meanwhile_is_restarted_at_the_ordered_size(world: FakeWorld) -> None:
     """The command falls back to a restart, and one driver runs at the end."""
-
-    def die(result: ActionResult) -> None:
-        if result.phase is Phase.RESIZING:
-            world.drivers["driver-1-0"] = DriverState.ENDED
-
-    world.on_result = die
+    world.driver_ends(at=Phase.RESIZING, driver="driver-1-0")
     assert world.carry(command(to=4)) is Phase.VERIFIED
     assert world.phases() == ["accepted", "resizing", "stopping", "stopped", "starting", "running", "verified"]
     assert list(world.sizes.values()) == [2, 4]

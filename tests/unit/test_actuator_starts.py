@@ -121,12 +121,7 @@ def test_a_run_that_makes_progress_outlives_its_clusters_silence(world: Starting
     """A master or an API server that is away for minutes ends no driver, so a job that works is not stopped for it."""
     world.start()
     _slowly(world, 5)
-
-    def away(result: ActionResult) -> None:
-        if result.phase is Phase.RUNNING:
-            world.down_until = world.seconds + 300
-
-    world.on_result = away
+    world.goes_silent(at=Phase.RUNNING, seconds=300)
     assert world.carry(command(first_batch_seconds=200.0)) is Phase.VERIFIED
     assert list(world.sizes.values()) == [2, 4]
 
@@ -328,12 +323,7 @@ def test_a_commit_of_the_old_run_is_none_of_the_new_one(world: StartingWorld) ->
     """The old driver commits its last batch as it stops; a new one that never comes up is rolled back all the same."""
     world.start()
     world.commits_late = True
-
-    def die(result: ActionResult) -> None:
-        if (result.phase, result.attempt, result.command_id) == (Phase.RUNNING, 1, "c"):
-            world.drivers["driver-1-1"] = DriverState.ENDED
-
-    world.on_result = die
+    world.driver_ends(at=Phase.RUNNING, driver="driver-1-1", attempt=1)
     assert world.carry(command()) is Phase.ROLLED_BACK
 
 
