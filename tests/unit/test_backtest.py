@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from unittest.mock import MagicMock
 
 import fsspec
@@ -401,6 +402,18 @@ def test_rolled_compressed_and_running_logs_are_read(tmp_path: Path) -> None:
     run = Logs(tmp_path).runs("recorded")[0]
     assert (len(run.batches), run.ended_at, run.compacted) == (5, None, False)
     assert [slots for _, slots in run.slots()] == [0, 1, 2]
+
+
+def test_a_line_that_is_made_to_take_hours_takes_none(tmp_path: Path) -> None:
+    """Whoever writes a log cannot keep a backtest busy: a line like a task, without an end, is passed over at once."""
+    lines = [line.decode() for line in recorded()]
+    hostile = '{"Event":"SparkListenerTaskEnd"' + '"Task End Reason":{"Reason":"Success"}' * 250
+    lines.insert(-1, hostile + '"Launch Time":1,"Executor ID":"1"' * 250 + "\n")
+    (tmp_path / "app-1").write_text("".join(lines))
+    logs = Logs(tmp_path)
+    began = process_time()
+    assert len(logs.runs("recorded")[0].batches) == 5
+    assert process_time() - began < 2.0
 
 
 def test_a_source_that_is_not_kafka_is_named(tmp_path: Path) -> None:

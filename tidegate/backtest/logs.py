@@ -44,9 +44,12 @@ _DRIVER = re.compile(
     rb'\{"Event":"SparkListenerBlockManagerAdded","Block Manager ID":\{"Executor ID":"driver".*"Timestamp":(\d+)'
 )
 _TASK = b'{"Event":"SparkListenerTaskEnd"'
-_TASK_FIGURES = re.compile(
-    rb'"Task End Reason":\{"Reason":"Success"\}.*?"Launch Time":(\d+),"Executor ID":"([^"]*)".*?"Finish Time":(\d+)'
+_TASK_FIGURES = (
+    re.compile(rb'"Task End Reason":\{"Reason":"Success"\}'),
+    re.compile(rb'"Launch Time":(\d+),"Executor ID":"([^"]*)"'),
+    re.compile(rb'"Finish Time":(\d+)'),
 )
+"""What a successful task tells, in this order. As one pattern, a line made for it would take hours."""
 _RECORDS = re.compile(rb'"Records Read":(\d+)')
 FIRST_TASKS = 40
 """So many tasks of each executor are read: the first ones show how cold it was, the others how long a task takes."""
@@ -361,13 +364,16 @@ class _Reader:
         )
 
     def _task(self, line: bytes) -> None:
-        figures = _TASK_FIGURES.search(line)
-        if figures is None:
-            return
-        theirs = self._run.first_tasks.setdefault(figures.group(2).decode(), [])
+        figures, at = list[bytes](), 0
+        for pattern in _TASK_FIGURES:
+            if (found := pattern.search(line, at)) is None:
+                return
+            figures, at = [*figures, *found.groups()], found.end()
+        launched, executor, finished = figures
+        theirs = self._run.first_tasks.setdefault(executor.decode(), [])
         if len(theirs) < FIRST_TASKS:
             records = _RECORDS.search(line)
-            seconds = (int(figures.group(3)) - int(figures.group(1))) / 1000
+            seconds = (int(finished) - int(launched)) / 1000
             theirs.append((seconds, int(records.group(1)) if records else 0))
 
     def _seen(self, at: float) -> None:
