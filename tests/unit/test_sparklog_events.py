@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -363,3 +364,26 @@ def _kafka(start: int | None, end: int, rows: int) -> dict[str, Any]:
     first = None if start is None else {"rec": {"0": start}}
     offsets = {"startOffset": first, "endOffset": {"rec": {"0": end}}, "latestOffset": None}
     return {"description": "KafkaV2[Subscribe[rec]]", "numInputRows": rows, **offsets}
+
+
+@pytest.mark.parametrize(
+    "start", [b'{"Event":"SparkListenerEnvironmentUpdate","x":[', b'{"x":['], ids=["of an event", "of no event"]
+)
+def test_a_line_that_would_fill_the_memory_is_broken(start: bytes) -> None:
+    """As objects, a line of 15 MB would take 350 MB: a job's own log must not end the collector of all jobs."""
+    line = start + b"{}," * 5_000_000 + b"{}]}"
+    tracemalloc.start()
+    with pytest.raises(BrokenLine, match="bytes"):
+        parse(line)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_the_unused_middle_of_a_line_may_be_large() -> None:
+    """The plan of a query may have any length: it is cut out before the rest is parsed."""
+    start, end = b'{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"', b',"time":1}'
+    description = b',"description":"\\nid = ' + b"a" * 36 + b"\\nrunId = " + b"b" * 36 + b'\\nbatch = 7"'
+    assert parse(start + description + b',"details":"' + b"x" * 5_000_000 + b'"' + end) == JobStarted(
+        "a" * 36, 7, datetime.fromtimestamp(0.001, UTC)
+    )

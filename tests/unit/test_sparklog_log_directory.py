@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+import zstandard
 from typing_extensions import override
 
 from tests.support.eventlogs import APP_ID, as_app, recorded, rolling, up_to
@@ -370,3 +371,16 @@ def test_a_log_that_grows_is_fresh_whatever_the_clock_of_its_file_system_says(tm
     grown = read(directory)["recorded"].grown_at
     assert grown is not None
     assert grown.timestamp() == pytest.approx(time.time(), abs=5)
+
+
+def test_what_is_no_log_yet_is_not_kept_in_memory(tmp_path: Path) -> None:
+    """A folder that several jobs can write must not fill the collector's memory with starts of endless lines."""
+    for number in range(4):
+        packed = zstandard.compress(b'{"Event":"SparkListenerLogStart"}\n{"Event":"' + b"x" * 15_000_000)
+        (tmp_path / f"app-{number}.zstd.inprogress").write_bytes(packed)
+    directory = LogDirectory(tmp_path, limit_bytes=LIMIT)
+    tracemalloc.start()
+    read(directory)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 1_000_000

@@ -24,8 +24,8 @@ from tidegate.remote.files import Place, RemotePath, chunks, scan
 
 ROLLING_PREFIX = "eventlog_v2_"
 IN_PROGRESS = ".inprogress"
-MAX_LINE = 64 * 1024 * 1024
-"""A longer line is not an event; it is dropped instead of kept in memory."""
+MAX_LINE = 16 * 1024 * 1024
+"""A longer line is no event that is needed, but perhaps a plan; it is dropped instead of kept in memory."""
 
 MAX_RATIO = 1000
 """To how many bytes a stored one may be unpacked, `MAX_LINE` aside. Spark's logs come to some twenty."""
@@ -172,6 +172,11 @@ class ApplicationLog:
     def bytes_read(self) -> int:
         """How many bytes, as stored, have been read of all files."""
         return self._finished_bytes + (self._tail.offset if self._tail else 0)
+
+    @property
+    def rest_bytes(self) -> int:
+        """How many bytes, as unpacked, are kept of a line whose end is not written yet."""
+        return len(self._tail.rest) if self._tail else 0
 
     @property
     def modified_at(self) -> datetime | None:

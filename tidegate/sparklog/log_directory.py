@@ -34,6 +34,7 @@ T = TypeVar("T")
 HEAD_STEP_BYTES = 16_384
 HEAD_STEPS = 64
 """Spark writes the application's start within about 30 kB; a file without it after a megabyte is not an event log."""
+HEAD_BYTES = HEAD_STEPS * HEAD_STEP_BYTES
 HEADS = 64
 """How many logs are identified before those that are wanted are kept and the others forgotten."""
 BROKEN_LINES_NAMED = 5
@@ -221,7 +222,7 @@ class LogDirectory:
             followed = self._unnamed.pop(stem, None) or _Followed(path, self._on_broken)
             if followed.read_head():
                 heads[path] = followed
-            elif path.name.endswith(IN_PROGRESS) or path.is_dir():
+            elif (path.name.endswith(IN_PROGRESS) or path.is_dir()) and followed.log.rest_bytes <= HEAD_BYTES:
                 self._unnamed[stem] = followed  # not written yet: try again later
             else:
                 self._done.add(stem)

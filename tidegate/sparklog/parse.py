@@ -16,6 +16,10 @@ from pydantic_core import from_json
 
 from tidegate.sparklog import events
 
+MAX_JSON = 4 * 1024 * 1024
+"""What is parsed of a longer line is no event: as objects it would take twenty times the memory. A batch that reads
+10,000 partitions has a megabyte."""
+
 
 class BrokenLine(ValueError):
     """A line that is truncated, is not JSON, or lacks a required field."""
@@ -65,7 +69,7 @@ def parse(line: bytes, only: Collection[bytes] | None = None) -> events.SparkEve
     if reader is None or (only is not None and kind.group(1) not in only):
         return None
     try:
-        return reader(from_json(_shortened(kind.group(1), line)))
+        return reader(_from_json(_shortened(kind.group(1), line)))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:  # the last: of a time
         what = f"no field {error}" if isinstance(error, KeyError) else str(error)
         raise BrokenLine(f"{kind.group(1).decode()}: {what[:200]}") from None
@@ -80,11 +84,17 @@ def _shortened(kind: bytes, line: bytes) -> bytes:
     return line
 
 
+def _from_json(line: bytes) -> Any:
+    if len(line) > MAX_JSON:
+        raise ValueError(f"{len(line)} bytes, at most {MAX_JSON}")
+    return from_json(line)
+
+
 def _check_is_event(line: bytes) -> None:
     if not line.strip():
         return
     try:
-        known = "Event" in from_json(line)
+        known = "Event" in _from_json(line)
     except (ValueError, TypeError):
         known = False
     if not known:
