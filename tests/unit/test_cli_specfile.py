@@ -30,6 +30,11 @@ scaling:
 """
 
 
+def aliases(holds: bytes) -> bytes:
+    """Return fields of which each holds the one before eight times: the last stands for millions of values."""
+    return b"".join(b"a%d: &a%d " % (n, n) + holds % b", ".join([b"*a%d" % (n - 1)] * 8) + b"\n" for n in range(1, 9))
+
+
 def rejected(text: str) -> str:
     """Return the problem of a text that must be rejected."""
     with pytest.raises(Problem) as caught:
@@ -57,6 +62,8 @@ def test_a_bad_spec_leads_to_pages_that_every_user_has(text: str) -> None:
         (b"job_id: caf\xe9\n", "byte 11 is not UTF-8"),
         (b"job_id: a\n? [b, c]\n: 1\n", ":2: a field name must be text"),
         (b"job_id: " + 5000 * b"[", "nested too deeply"),
+        (b"job_id: a\na0: &a0 [x]\n" + aliases(b"[%s]"), "more than 100,000 values"),
+        (b"job_id: a\na0: &a0 {k: 1}\n" + aliases(b"{<<: [%s]}"), "more than 100,000 values"),
     ],
 )
 def test_what_is_not_a_spec_is_an_error_of_one_line(raw: bytes, named: str, tmp_path: Path) -> None:

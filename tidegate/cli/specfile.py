@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ from tidegate.specfields import read_spec
 
 EXAMPLE = "docs/how-to/try-out.md has a small job file, docs/reference/events.md lists all fields"
 """What to do about a bad spec. Whoever has only installed Tidegate has these pages, but no `deploy/`."""
+
+
+MOST_VALUES = 100_000
+"""A spec with more is too large for Kafka. In some lines of YAML, aliases of aliases make billions."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -91,6 +96,8 @@ def parse_specs(text: str, name: str) -> list[JobSpec]:
         while loader.check_node():
             node = loader.get_node()
             assert node is not None  # noqa: S101  (check_node has just said so)
+            if _values(node, {}) > MOST_VALUES:
+                raise Problem(f"{name}: more than {MOST_VALUES:,} values, with those that aliases repeat", EXAMPLE)
             data = loader.construct_document(node)
             if data is None:  # a document that is empty, such as that after a last ---
                 continue
@@ -132,6 +139,15 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _values(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """Return how many values a node comes to, each counted as often as an alias repeats it."""
+    if node not in known:
+        known[node] = 1  # one inside itself is found later
+        inner = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        known[node] += 0 if isinstance(node, yaml.ScalarNode) else sum(_values(each, known) for each in inner)
+    return known[node]
 
 
 def _spec(data: object, node: yaml.Node) -> tuple[JobSpec | None, list[tuple[int, str]]]:
