@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -30,6 +31,24 @@ def test_a_client_that_says_nothing_does_not_keep_a_thread_for_ever(monkeypatch:
         assert wait_until(lambda: threading.active_count() <= before, 10, 0.01)
     finally:
         for connection in silent:
+            connection.close()
+        page.close()
+
+
+def test_one_client_cannot_take_all_files_of_a_service() -> None:
+    """Any pod of the network reaches the page: however many connections it opens, probes are still answered."""
+    page = Health(SystemClock(), CollectorRegistry())
+    page.serve("127.0.0.1", *free_ports(1))
+    before = threading.active_count()
+    greedy = [socket.create_connection(("127.0.0.1", page.port or 0)) for _ in range(100)]
+    try:
+        for connection in greedy:
+            with suppress(OSError):  # some are closed already
+                connection.sendall(b"GET /")
+        assert httpx.get(f"http://127.0.0.1:{page.port}/healthz").text == "ok\n"
+        assert wait_until(lambda: threading.active_count() <= before + health.MOST_CONNECTIONS, 5, 0.01)
+    finally:
+        for connection in greedy:
             connection.close()
         page.close()
 

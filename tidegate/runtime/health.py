@@ -6,7 +6,9 @@ import logging
 import socket
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -21,10 +23,37 @@ STUCK_AFTER_SECONDS = 30.0
 """How long the main loop may take for one pass."""
 REQUEST_SECONDS = 10.0
 """How long whoever has connected may take to ask."""
+MOST_CONNECTIONS = 16
+"""Each takes a thread, and a file of the service: whoever opens more, as a job's pod may, loses the oldest."""
 
 
 class _QuietServer(ThreadingHTTPServer):
     """A server that logs what goes wrong with a request, instead of writing a traceback among the lines of JSON."""
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[socket.socket, None] = {}
+        """The connections, oldest first."""
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    @override
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread."""
+        with self._lock:
+            while len(self._open) >= MOST_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):  # whoever has connected may have hung up
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    @override
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     @override
     def handle_error(self, request: object, client_address: object) -> None:
