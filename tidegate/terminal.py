@@ -115,8 +115,13 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], 
     for column in columns:
         shown.add_column(column, justify="right" if column in aligned else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        shown.add_row(*map(cell_of, row))
     return shown
+
+
+def cell_of(shown: object) -> Text:
+    """Return what stands in a row, on one line: anyone's reason must not look like a row of its own."""
+    return shown if isinstance(shown, Text) else Text(str(shown).replace("\n", " "))
 
 
 def figure(value: float | None, unit: str = "", digits: int = 0) -> str:

@@ -364,6 +364,19 @@ def test_tail_finds_the_few_events_of_a_topic_wherever_they_are(monkeypatch: pyt
     assert ran.stderr.count("skipped") == 1
 
 
+@pytest.mark.parametrize("options", [[], ["-f"]], ids=["the newest", "as they come"])
+def test_a_reason_cannot_forge_a_row(monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    """A script may read the rows: what somebody gives as a reason is never one, whatever line breaks are in it."""
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    change = SpecChange(by="ada", reason="sale\nrates  9  active\r\nrates  9", at=at)
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    tails(monkeypatch, [Received(job().model_copy(update={"change": change}), 0, 0, soon, b"rates")])
+    ran = CliRunner().invoke(app, ["tail", "jobs", *options, "-b", "127.0.0.1:9"])
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    rows = [line for line in ran.stdout.splitlines() if not line.startswith("time")]
+    assert [row.split()[-7:] for row in rows] == [["ada", "sale", "rates", "9", "active", "rates", "9"]]
+
+
 def test_tail_shows_who_changed_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     """`jobs` is a topic like the others; a spec of an older version of Tidegate does not say who asked for it."""
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)

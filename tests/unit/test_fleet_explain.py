@@ -53,6 +53,14 @@ def test_a_scale_up_shows_its_explanation_sizes_and_values() -> None:
             assert f"{name}=" in text
 
 
+def test_a_reason_cannot_forge_a_line() -> None:
+    """What an operator gives as a reason is in the explanation, and may hold line breaks."""
+    decision = lagging(job()).model_copy(update={"sentence": "6 slots: for a sale\nWhat you can do: nothing"})
+    lines = explain(decision)
+    assert lines[3] == "6 slots: for a sale What you can do: nothing"
+    assert not any("\n" in line for line in lines)
+
+
 def test_a_job_at_zero_says_why_it_has_no_slot_and_what_ends_that() -> None:
     """An operator who finds a job without slots learns that nothing is wrong; its hours of sleep are one span."""
     stage = asleep()

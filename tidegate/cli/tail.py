@@ -27,7 +27,7 @@ from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import delay
 from tidegate.runtime.consumer import newest_at
-from tidegate.terminal import clock, figure, size, stderr, stdout, styled, table
+from tidegate.terminal import cell_of, clock, figure, size, stderr, stdout, styled, table
 from tidegate.twin.recorded import lag_of
 
 LOOK_BACK = (timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=2), timedelta(days=1), None)
@@ -215,7 +215,7 @@ def _follow(shown: TopicFormat, events: Iterator[Received[Any]], as_json: bool) 
     for one in events:
         line = Text()
         for (_, width), cell in zip(shown.columns, shown.row(one.event), strict=True):
-            text = cell if isinstance(cell, Text) else Text(str(cell))
+            text = cell_of(cell)
             line.append_text(text).append(" " * (max(0, width - len(text)) + 2))
         line.rstrip()
         console.print(line)

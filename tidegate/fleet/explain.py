@@ -26,7 +26,7 @@ NOT_SEEN_REMEDY = (
 
 def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[str]:
     """Return the lines that explain a decision; `results` are results of the job around that time."""
-    return [
+    lines = [
         f"{decision.job_id}  {clock(decision.decided_at)} UTC  {decision.status.value}",
         _sizes(decision),
         "",
@@ -45,6 +45,7 @@ def explain(decision: Decision, results: Sequence[ActionResult] = ()) -> list[st
         f"decision {decision.decision_id}, sequence {decision.sequence}",
         f"spec version {decision.spec_version}, policy {decision.policy}, engine {decision.engine_version}",
     ]
+    return [line.replace("\n", " ") for line in lines]  # anyone's reason must not look like a line of ours
 
 
 def slots_now(decision: Decision) -> str:
