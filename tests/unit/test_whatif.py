@@ -363,7 +363,8 @@ def test_values_are_put_where_their_path_says() -> None:
     assert (made.scaling.policy, made.scaling.policy_options) == ("hpa", {})
     assert made.scaling.guards["cooldown"] == {"up_seconds": 5}
     assert made.scaling.mode == "advise"
-    for line, says in (("nonsense", "nonsense"), ("scaling.max_parallelism=many", "max_parallelism"), ("a.b=1", "a")):
+    wrong = {"nonsense": "nonsense", "scaling.max_parallelism=many": "max_parallelism", "a.b=1": "a"}
+    for line, says in {**wrong, "x." * 3000 + "y=1": "dots"}.items():
         with pytest.raises(CannotTry, match=says):
             varied(SPEC, values=values_of([line]))
     with pytest.raises(CannotTry, match="unheard_of"):

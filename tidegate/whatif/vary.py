@@ -39,6 +39,8 @@ def varied(
         return JobSpec.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         raise CannotTry(in_field(*field_errors(error, fields)[0])) from None
+    except RecursionError:
+        raise CannotTry("a name has too many dots") from None
 
 
 def _put(fields: dict[str, Any], path: str, value: Scalar) -> None:
