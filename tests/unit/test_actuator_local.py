@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.actuator.backends import Submission, local
+from services.actuator.backends import BackendRefused, Submission, local
 from services.actuator.backends.local import Local
 from services.actuator.processes import command_line
 from tests.support.events import job
@@ -64,6 +64,23 @@ def test_the_end_of_a_drivers_log_is_read(tmp_path: Path) -> None:
     tail = Local(tmp_path).log_tail(job("rates"), "1-1", Token(1, 2))
     assert tail.endswith("\ufffd last line")
     assert len(tail) == 65_536
+
+
+def test_the_log_of_a_driver_is_in_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default logs are in a folder where anyone may put a link under the name that is known before."""
+    stand_in(tmp_path, "#!/bin/sh\necho password\n")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    theirs = tmp_path / "theirs"
+    theirs.write_text("kept")
+    (tmp_path / "rates-1-1.log").symlink_to(theirs)
+    backend = Local(tmp_path)
+    with pytest.raises(BackendRefused, match=r"rates-1-1\.log"):
+        backend.submit(Submission(job(), Token(1), 2))
+    driver, own = backend.submit(Submission(job(), Token(2), 2)), tmp_path / "rates-2-1.log"
+    assert wait_until(lambda: not backend.state(job(), driver).alive, 20, 0.05)
+    assert own.read_text() == "password\n"
+    assert own.stat().st_mode & 0o077 == 0
+    assert theirs.read_text() == "kept"
 
 
 def test_a_driver_is_found_as_soon_as_it_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Local:
         master = f"local[{submission.parallelism}]" if app.master.startswith("local") else app.master
         log = self._log_of(submission.spec, submission.token)
         try:
-            with log.open("ab") as out:
+            with open(log, "ab", opener=_own) as out:
                 child = subprocess.Popen(
                     [spark_submit(), *submission.submit_args(master)],
                     env=environment() | _PYTHON | app.env,
@@ -113,6 +113,11 @@ class Local:
 
     def _log_of(self, spec: JobSpec, token: Token) -> Path:
         return self._log_dir / f"{spec.job_id}-{token}.log"
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a log for its owner alone, and follow no link: anyone may make one in the folder of temporary files."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _start_tick(pid: int) -> int | None:
