@@ -654,6 +654,15 @@ def test_what_is_no_address_of_a_redis_is_refused(tmp_path: Path) -> None:
     assert "redis://HOST:PORT/0" in ran.stderr
 
 
+@pytest.mark.parametrize("url", ["redis://:s3cret@127.0.0.1:1/0", "redis://127.0.0.1:1/0?password=s3cret"])
+def test_an_audit_does_not_show_the_password_of_redis(url: str, tmp_path: Path) -> None:
+    """Whoever audits in a pipeline has the messages in its log."""
+    ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", url])
+    assert ran.exit_code == 2
+    assert "--redis redis://" in ran.stderr
+    assert "s3cret" not in ran.stderr
+
+
 @pytest.mark.parametrize("value", ["[]", "3", '{"decision_id": "a", "until": null}', "{"])
 def test_a_damaged_key_in_redis_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     """Whatever its value is: the audit says that it cannot read it."""

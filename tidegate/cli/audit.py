@@ -25,7 +25,7 @@ from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
 from tidegate.replay.ranges import ranges_now
 from tidegate.runtime.consumer import spark_offsets
-from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.settings import ServiceSettings, without_login
 from tidegate.terminal import stdout, table
 
 
@@ -143,15 +143,15 @@ def ends_now(settings: ServiceSettings) -> str:
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
-    known = settings or ClientSettings()
+    known, shown = settings or ClientSettings(), without_login(url)
     options = known.model_copy(update={"redis_url": url}).redis()
     try:
         client = redis.Redis.from_url(**options, decode_responses=True)
     except ValueError as error:
-        raise Problem(f"--redis {url}: {error}", "write it as redis://HOST:PORT/0") from None
+        raise Problem(f"--redis {shown}: {error}", "write it as redis://HOST:PORT/0") from None
     try:
         return read_redis(client, known.redis_prefix, datetime.now(UTC))
     except (redis.RedisError, OSError) as error:
-        raise Problem(f"--redis {url}: {error}", "check the URL and TIDEGATE_REDIS_PASSWORD") from None
+        raise Problem(f"--redis {shown}: {error}", "check the URL and TIDEGATE_REDIS_PASSWORD") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise Problem(f"--redis {url}: a key under {known.redis_prefix} is damaged: {error!r}") from None
+        raise Problem(f"--redis {shown}: a key under {known.redis_prefix} is damaged: {error!r}") from None
