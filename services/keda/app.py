@@ -18,6 +18,11 @@ from tidegate.runtime.clock import Clock
 THREADS = 132
 MOST_STREAMS = THREADS - 4
 """A stream holds a thread as long as it lasts; the others must stay free for questions."""
+LARGEST_BYTES = 65_536
+"""Of a message: the metadata of a trigger has some hundred. Whoever asks need not have signed in, and questions wait in
+memory."""
+MOST_CALLS = 1000
+"""Streams, and questions that are answered or wait; further ones are refused."""
 KEEPALIVE_SECONDS = 20.0
 """How often to ask whether KEDA is still there, and how long to wait for the answer; gRPC asks after two hours."""
 LOOK_SECONDS = 1.0
@@ -81,8 +86,9 @@ def serve(settings: KedaSettings, scaler: ExternalScaler) -> tuple[grpc.Server, 
         ("grpc.keepalive_time_ms", millis),
         ("grpc.http2.ping_timeout_ms", millis),
         ("grpc.http2.max_pings_without_data", 0),  # a stream is silent for as long as nothing changes
+        ("grpc.max_receive_message_length", LARGEST_BYTES),
     ]
-    server = grpc.server(ThreadPoolExecutor(THREADS, "keda"), options=options)
+    server = grpc.server(ThreadPoolExecutor(THREADS, "keda"), options=options, maximum_concurrent_rpcs=MOST_CALLS)
     methods: dict[str, Callable[..., Any]] = {
         "IsActive": scaler.is_active,
         "StreamIsActive": scaler.stream_is_active,

@@ -176,6 +176,15 @@ def test_each_of_a_hundred_jobs_has_its_stream(keda: Keda, jobs: FakeJobs) -> No
         stream.cancel()
 
 
+def test_a_large_question_is_refused(keda: Keda, jobs: FakeJobs) -> None:
+    """Anyone who reaches the port may ask, and questions wait in memory: some hundred of 4 MB would fill a pod's."""
+    decide(jobs, 6)
+    with pytest.raises(grpc.RpcError) as refused:
+        keda.ask("IsActive", name="rates", scalerMetadata={"other": "x" * 100_000})
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert keda.slots(name="rates", scalerMetadata={"other": "x" * 10_000}) == 6
+
+
 def test_streams_leave_threads_for_questions(keda: Keda, jobs: FakeJobs) -> None:
     """However many streams are asked for, a question is still answered; a stream too many is refused."""
     decide(jobs, 3)
