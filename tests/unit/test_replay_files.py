@@ -107,6 +107,16 @@ def test_anything_but_a_recording_is_rejected(tmp_path: Path, text: str | None, 
         read_manifest(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["/etc/hostname", "../theirs.ndjson", "..", ""])
+def test_a_recording_reads_no_file_outside_of_its_folder(recording: Path, name: str) -> None:
+    """A recording may come from somebody else, and messages quote the lines that are no records."""
+    manifest = json.loads((recording / "manifest.json").read_text("utf-8"))
+    manifest["files"][0]["file"] = name
+    (recording / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(BadRecording, match="is not a file of the recording"):
+        read_manifest(recording)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -63,6 +63,12 @@ class KafkaRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+def _beside(name: str) -> str:
+    if "/" in name or name in {"", ".", ".."}:
+        raise ValueError(f"{name!r:.80} is not a file of the recording")
+    return name
+
+
 class TopicFile(BaseModel):
     """One file, as described in the manifest."""
 
@@ -70,7 +76,8 @@ class TopicFile(BaseModel):
 
     topic: str
     """The topic without its prefix, such as `decisions`."""
-    file: str
+    file: Annotated[str, AfterValidator(_beside)]
+    """Next to the manifest: whoever has sent a recording does not choose another file to be read."""
     records: int
     bytes: int
     """Size of the file on disk."""
