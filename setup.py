@@ -18,8 +18,12 @@ from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
 ENGINE = "tidegate/engine"
-INTERPRETED = ("*__init__", "guard", "guards/*", "options", "*/options", "plan", "round", "cron", "reservations")
-"""Modules that stay Python: guards and options are read by their annotations, and the others take no time."""
+INTERPRETED = (
+    *("*__init__", "guard", "guards/*", "options", "*/options", "plan", "round", "cron", "reservations"),
+    "third_party",
+)
+"""Modules that stay Python: guards and options are read by their annotations, a class of another package is no C, and
+the others take no time."""
 
 
 def extensions() -> list[Extension]:

@@ -21,9 +21,12 @@ from services.decider.specs import SpecBook
 from tests.support.events import START, codes, job, overloaded, result, snapshot, steady
 from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
+from tidegate.engine.case import Case, Proposal
+from tidegate.engine.engine import Engine
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.engine.round import Round
 from tidegate.engine.state import JobState, to_wire
+from tidegate.engine.third_party import checked
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, Observed, RedisView
@@ -33,6 +36,8 @@ from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
 from tidegate.installed import engine
+from tidegate.policies.hpa import Hpa
+from tidegate.policies.threshold import Threshold, ThresholdMemory
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit, TooManyDeadLetters
 from tidegate.runtime.producer import TooLarge
 from tidegate.runtime.spans import Trace, TraceSpan, no_trace
@@ -313,6 +318,25 @@ def test_a_flood_of_unreadable_records_stops_the_service() -> None:
     with pytest.raises(TooManyDeadLetters):
         bench.raw(b"junk")
     assert len(bench.letters()) == 3
+
+
+def test_a_memory_without_a_form_in_json_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy of another package that remembers what cannot be stored costs its jobs their decisions, nobody else."""
+
+    class Forgetful(Threshold):
+        """Remembers an object."""
+
+        def propose(self, case: Case, memory: ThresholdMemory) -> Proposal[ThresholdMemory]:
+            return super().propose(case, memory)._replace(memory=ThresholdMemory(object()))  # type: ignore[arg-type]
+
+    mine = Engine({"threshold": checked(Forgetful, "threshold", "acme 1.5"), "hpa": Hpa})
+    monkeypatch.setattr("services.decider.handler.engine", lambda: mine)
+    specs = [job(name, policy=policy, policy_options={}) for name, policy in (("rates", "threshold"), ("other", "hpa"))]
+    bench = Bench(*specs, limit=1)
+    bench.take(*chain(*zip(overloaded(5), overloaded(5, job_id="other"), strict=True)))
+    assert {letter.code for letter in bench.letters()} == {"ENGINE_FAILED"}
+    assert "policy 'threshold' of acme 1.5 failed in propose: the memory has no form" in bench.letters()[0].error
+    assert len([d for d in bench.decisions() if d.job_id == "other"]) == 5
 
 
 @pytest.mark.parametrize("asked", [0, 1])

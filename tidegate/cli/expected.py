@@ -19,6 +19,7 @@ from tidegate.archive.stream import CannotArchive
 from tidegate.archive.upkeep import Incomplete
 from tidegate.cli.problems import Problem
 from tidegate.client import NoLogin, NoSuchTopic, Unreachable
+from tidegate.engine.third_party import PolicyFailed
 from tidegate.events.invalid import RAISED, first_problem
 from tidegate.operate import SpecRefused
 from tidegate.replay.audit.run import CannotAudit
@@ -44,6 +45,7 @@ EXPECTED: Mapping[type[Exception], str] = {
     TooOld: "move them to now with --rebase, or choose a new --topic-prefix: its topics will keep records of any age",
     BadRecording: "`tidegate replay record --to DIR` makes a recording",
     **dict.fromkeys((StackError, SpecRefused, NoSpark, BadLoad, CannotCalibrate, CannotTry), ""),
+    PolicyFailed: "tell the authors of that package, or choose another policy",
     TopicUnreadable: "`tidegate doctor` shows which topics exist and which are needed",
     **dict.fromkeys((CannotRecord, CannotRecompute, CannotAudit), ""),
     **dict.fromkeys((CannotArchive, BadArchive, InUse, ArchivedAlready, Incomplete), ""),

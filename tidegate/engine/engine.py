@@ -9,7 +9,8 @@ from tidegate.engine.case import Policy
 from tidegate.engine.decide import step
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.memory import memory_readers
-from tidegate.engine.plan import Plan, Policies, plan_for, problems_of
+from tidegate.engine.options import option_model
+from tidegate.engine.plan import NONE, Plan, Policies, plan_for, problems_of
 from tidegate.engine.reasons import Reason, merge
 from tidegate.engine.round import Round, decision_round
 from tidegate.engine.state import JobState
@@ -26,17 +27,20 @@ PLANS_KEPT: Final = 20_000
 class Engine:
     """Decides on snapshots with a fixed set of policies. Deterministic: the same arguments give the same bytes."""
 
-    def __init__(self, policies: Mapping[str, type[Policy[Any]]]) -> None:
-        """Take the policies besides `tide`, by name.
+    def __init__(self, policies: Mapping[str, type[Policy[Any]]], unusable: Mapping[str, str] = NONE) -> None:
+        """Take the policies besides `tide`, by name; and of each one that cannot be used, why.
 
-        Raises `ValueError` for a reason code with two meanings, `TypeError` for a memory without a JSON form.
+        Raises `ValueError` for a reason code with two meanings, `TypeError` for a memory without a JSON form, or for
+        options that are none.
         """
         self.policies: Policies = {Tide.name: Tide, **policies}
+        self._unusable = unusable
         guards = (guard.reasons for guard in GUARDS)
         ours = (policy.reasons for policy in self.policies.values())
         self.reasons: Mapping[str, Reason] = merge((SUPERVISOR_REASONS, *guards, *ours))
         for policy in self.policies.values():
             memory_readers(policy.Memory)
+            option_model(policy.Options)
         self._plans: dict[int, Plan] = {}
 
     def step(
@@ -54,7 +58,7 @@ class Engine:
         kept = self._plans.get(id(spec))
         if kept is not None and kept.spec is spec:
             return kept
-        plan = plan_for(spec, self.policies, self.reasons)
+        plan = plan_for(spec, self.policies, self.reasons, self._unusable)
         if len(self._plans) >= PLANS_KEPT:
             self._plans.pop(next(iter(self._plans)))
         self._plans[id(spec)] = plan
@@ -62,4 +66,4 @@ class Engine:
 
     def check(self, spec: JobSpec) -> list[str]:
         """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
-        return problems_of(spec, self.policies)
+        return problems_of(spec, self.policies, self._unusable)

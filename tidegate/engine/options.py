@@ -79,6 +79,8 @@ def parse(cls: type[T], raw: Mapping[str, Scalar], place: str) -> T:
         raise BadOption("; ".join(problems)) from None
     except ValueError as error:  # of `__post_init__`
         raise BadOption(f"{place}.{error}") from None
+    except Exception as error:  # of that of another package: it may be wrong, and is no reason to decide for nobody
+        raise BadOption(f"{place}: {type(error).__name__}: {error}") from error
 
 
 def former_names(cls: Any) -> dict[str, str]:
@@ -88,11 +90,16 @@ def former_names(cls: Any) -> dict[str, str]:
 
 @cache
 def option_model(cls: Any) -> type[BaseModel]:
-    """Return the pydantic model of an options class: validation and JSON Schema come from it."""
+    """Return the pydantic model of an options class: validation and JSON Schema come from it.
+
+    Raises `TypeError` for a field that is no option.
+    """
     hints = get_type_hints(cls)
     declared: dict[str, Any] = {}
     for one in fields(cls):
         meta = one.metadata
+        if "choices" not in meta:
+            raise TypeError(f"the field {one.name} of {cls.__name__} must be declared with option(…)")
         kind = Literal[meta["choices"]] if meta["choices"] else hints[one.name]
         extra = {name: meta[name] for name in ("unit", "pattern") if meta[name]} or None
         limits = {bound: meta[bound] for bound in ("ge", "gt", "le") if meta[bound] is not None}
@@ -121,8 +128,10 @@ def _problem(error: ErrorDetails, place: str, known: str, removed: frozenset[str
             must = f"be above {limits['gt']:g}"
         case "less_than_equal":
             must = f"be at most {limits['le']:g}"
-        case kind:
+        case kind if kind in _KINDS:
             must = f"be {_KINDS[kind]}"
+        case _:  # of a type that only another package's options have
+            return f"{place}: {error['msg']}, found {value!r}"
     return f"{place}: must {must}, found {value!r}"
 
 

@@ -25,7 +25,7 @@ G = TypeVar("G", bound=Guard)
 
 
 class UnknownPolicy(ValueError):
-    """No policy of that name is installed; the text lists those that are."""
+    """No policy of that name is installed, or it cannot be used; the text lists those that can."""
 
 
 @runtime_checkable
@@ -67,9 +67,14 @@ class Plan:
     """The checksum of the spec."""
 
 
-def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -> Plan:
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def plan_for(
+    spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason], unusable: Mapping[str, str] = NONE
+) -> Plan:
     """Return the plan of a spec, or raise `BadOption` or `UnknownPolicy`."""
-    policy = policy_of(spec, policies)
+    policy = policy_of(spec, policies, unusable)
     wakes = policy if isinstance(policy, ZeroPolicy) else None
     own = policy.guard_defaults if isinstance(policy, OwnGuardDefaults) else {}
     asked = [guard for guard in GUARDS if wakes is None or guard is not Silence]
@@ -78,12 +83,18 @@ def plan_for(spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason]) -
     return Plan(spec, policy, guards, forcing, reasons, wakes, spec.digest)
 
 
-def policy_of(spec: JobSpec, policies: Policies) -> Policy[Any]:
-    """Return the policy a spec names, with its options, or raise `BadOption` or `UnknownPolicy`."""
+def policy_of(spec: JobSpec, policies: Policies, unusable: Mapping[str, str] = NONE) -> Policy[Any]:
+    """Return the policy a spec names, with its options, or raise `BadOption` or `UnknownPolicy`.
+
+    `unusable` says of policies that are installed and not in `policies` what is wrong with them.
+    """
     name = spec.scaling.policy
     policy: Any = policies.get(name)
     if policy is None:
-        raise UnknownPolicy(f"unknown policy {name!r}, known are {', '.join(sorted(policies))}")
+        known = ", ".join(sorted(policies))
+        if name in unusable:
+            raise UnknownPolicy(f"{unusable[name]}. Until that is corrected, choose from {known}")
+        raise UnknownPolicy(f"unknown policy {name!r}, known are {known}")
     given = priced_options(policy.Options, spec.scaling)
     made: Policy[Any] = policy(parse(policy.Options, given, "scaling.policy_options"))
     return made
@@ -94,11 +105,11 @@ def guard_of(guard: type[G], spec: JobSpec, defaults: Mapping[str, Scalar] = Map
     return parse(guard, {**defaults, **spec.scaling.guards.get(guard.name, {})}, f"scaling.guards.{guard.name}")
 
 
-def problems_of(spec: JobSpec, policies: Policies) -> list[str]:
+def problems_of(spec: JobSpec, policies: Policies, unusable: Mapping[str, str] = NONE) -> list[str]:
     """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
     problems = []
     try:
-        policy_of(spec, policies)
+        policy_of(spec, policies, unusable)
     except BadOption as error:
         problems.append(str(error))
     except UnknownPolicy as error:
