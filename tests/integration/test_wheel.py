@@ -96,6 +96,25 @@ def test_the_wheel_has_the_pages_of_the_console(wheel: Path) -> None:
     assert {"uPlot.LICENSE", "idiomorph.LICENSE"} <= {Path(name).name for name in files}
 
 
+def test_the_types_of_the_client_reach_a_user(program: Program) -> None:
+    """mypy in strict mode knows what the client returns, and finds a field that a decision does not have."""
+    (program.folder / "typed.py").write_text(
+        """
+from tidegate import decisions
+
+for decision in decisions("127.0.0.1:9092", job="rates", follow=True):
+    print(decision.sentence.upper(), decision.final_parallelism + 1)
+    print(decision.no_such_field)
+""",
+        encoding="utf-8",
+    )
+    checked = program.run("python", "-m", "mypy", "--strict", "typed.py")
+    assert checked.stdout.splitlines() == [
+        'typed.py:6: error: "Decision" has no attribute "no_such_field"  [attr-defined]',
+        "Found 1 error in 1 file (checked 1 source file)",
+    ], checked.stderr
+
+
 def test_the_command_works_next_to_packages_of_the_same_names(program: Program) -> None:
     """`tidegate` says its version and its help, decides on a recording, and knows all twelve policies."""
     version = program.run("tidegate", "version")
