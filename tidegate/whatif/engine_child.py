@@ -18,12 +18,12 @@ GROUP = "tidegate.policies"
 
 
 def policies_at(path: Path) -> dict[str, Any]:
-    """Return the policies that the checkout at a path names, or those installed where it names none."""
-    project = path / "pyproject.toml"
+    """Return the policies that the checkout at a path names, or those installed, and those of other packages."""
+    project, installed = path / "pyproject.toml", entry_points(group=GROUP)
     if not project.is_file():
-        return {point.name: point.load() for point in entry_points(group=GROUP)}
+        return {point.name: point.load() for point in installed}
+    found = {point.name: point.load() for point in installed if point.dist and point.dist.name != "tidegate"}
     named = tomllib.loads(project.read_text("utf-8"))["project"]["entry-points"][GROUP]
-    found = {}
     for name, place in named.items():
         module, _, attribute = place.partition(":")
         found[name] = getattr(importlib.import_module(module), attribute)
