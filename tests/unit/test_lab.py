@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tidegate.engine.reservations import Answer, hold_for
+from tidegate.engine.third_party import PolicyFailed
 from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.lab import tune as tuner
@@ -239,6 +240,20 @@ def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
     refused = CliRunner().invoke(lab_app, ["--policy", "nope"])
     assert refused.exit_code == 2
     assert "unknown policy 'nope'" in refused.output
+
+
+def test_the_lab_names_a_policy_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of another package may raise any error: the lab ends with its name, and without a traceback."""
+
+    def failing(*_: object, **__: object) -> None:
+        raise PolicyFailed("policy 'mine' of acme 1.5 failed in propose: ZeroDivisionError")
+
+    for name in ("_run_suite", "_run_set", "_run_scenarios"):
+        monkeypatch.setattr(f"tidegate.lab.__main__.{name}", failing)
+    for options in (["--quick"], ["--set", "train"], ["--scenarios"]):
+        refused = CliRunner().invoke(lab_app, [*options, "--policy", "hpa"])
+        assert refused.exit_code == 2
+        assert "tidegate.lab: policy 'mine' of acme 1.5 failed in propose" in refused.output
 
 
 @pytest.mark.parametrize(

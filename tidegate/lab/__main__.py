@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tidegate.engine.third_party import PolicyFailed
 from tidegate.events.way import Way
 from tidegate.installed import engine
 from tidegate.lab.ablation import settings_of
@@ -123,12 +124,12 @@ def lab(
         traces = trace_loads(trace or (), Playback(speed=speed, since_hours=since, hours=hours, most_hours=usual))
         allowed, length = ways_of(ways), (hours or usual) * 3600
         todo = cells(policy or (), workload or (), traces=traces, ways=allowed, seconds=length, seed=seed)
-    except (UnknownName, BadLoad) as error:
+        if scenarios:
+            _run_scenarios(policy, processes)
+            return
+        rows = _run_suite(todo, processes)
+    except (UnknownName, BadLoad, PolicyFailed) as error:
         raise refused("tidegate.lab", error) from None
-    if scenarios:
-        _run_scenarios(policy, processes)
-        return
-    rows = _run_suite(todo, processes)
     _write(scores, as_json(rows, seed, allowed))
     _draw(rows, out)
 
