@@ -93,7 +93,7 @@ OWN_POLICY = """\
 ## Write your own
 
 A policy is a class with the members of `Policy` in `tidegate/engine/case.py`. Tidegate finds it by its name in the
-entry point group `tidegate.policies`.
+entry point group `tidegate.policies`. [Write a policy of your own](../how-to/own-policy.md) shows a whole package.
 
 With `min_parallelism: 0`, the guard `silence` decides when the job is stopped, and the engine when it starts and with
 which size. A policy that also has a member `wake` (`ZeroPolicy`) decides both itself: it proposes 0 to stop the job.

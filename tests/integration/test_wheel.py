@@ -97,7 +97,7 @@ def test_the_wheel_has_the_pages_of_the_console(wheel: Path) -> None:
 
 
 def test_the_types_of_the_client_reach_a_user(program: Program) -> None:
-    """mypy in strict mode knows what the client returns, and finds a field that a decision does not have."""
+    """In strict mode, mypy knows what the client returns, and finds a field that a decision does not have."""
     (program.folder / "typed.py").write_text(
         """
 from tidegate import decisions

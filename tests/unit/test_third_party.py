@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,10 @@ from tidegate.cli.problems import problem_of
 from tidegate.engine.engine import Engine
 from tidegate.engine.state import JobState
 from tidegate.engine.third_party import PolicyFailed
-from tidegate.installed import engine
+from tidegate.installed import GROUP, engine
 from tidegate.whatif.engine_child import policies_at
 
+PAGE = Path(__file__).parents[2] / "docs/how-to/own-policy.md"
 OURS = set(engine().policies)
 POLICY = '''
 import math
@@ -227,6 +230,28 @@ def test_a_large_size_and_none_are_for_the_guards(install: Install) -> None:
     decision = propose(made)
     assert decision.proposed_parallelism in {0, 10**9}
     assert 1 <= decision.final_parallelism <= 16
+
+
+def test_the_package_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page on how to write a policy shows a whole one: it is found, takes options, and scales a job up and down."""
+    files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    (named,) = project["entry-points"][GROUP].items()
+    info = tmp_path / "acme_policies-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{' = '.join(named)}\n", "utf-8")
+    (tmp_path / "acme_policies.py").write_text(files["acme_policies.py"], "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = engine.__wrapped__()
+    state, spec, codes = JobState.new(), job(policy="headroom", policy_options={"patience_seconds": 20.0}), []
+    for shot in [*steady(4, rate=800, capacity=400), *steady(20, rate=80, capacity=400, first=60)]:
+        state, decision = made.step(state, shot, spec, observed(shot))
+        codes.append((decision.trail[0].code, decision.final_parallelism))
+    assert ("HEADROOM_SIZE", 8) in codes or ("HEADROOM_SIZE", 10) in codes
+    assert "HEADROOM_UNKNOWN" in {code for code, _ in codes}
+    assert "HEADROOM_WAITS" in {code for code, _ in codes}
+    assert min(size for code, size in codes if code == "HEADROOM_SIZE") < 4
 
 
 def test_another_engine_decides_with_the_policies_of_other_packages(install: Install, tmp_path: Path) -> None:
