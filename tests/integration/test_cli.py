@@ -489,3 +489,17 @@ def test_the_doctor_finds_and_creates_topics(kafka: str) -> None:
     assert f"topics {prefix}jobs" in ran.stdout
     made = CliRunner().invoke(app, [*words, "--create-topics"])
     assert f"6 topics with prefix '{prefix}', 8 partitions per pipeline topic; created 6" in made.stdout
+
+
+def test_a_program_changes_specs_as_the_docs_show(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of the page publishes a job and then a size; run again, it only asks for the size again."""
+    text = (Path(__file__).parents[2] / "docs/how-to/change.md").read_text("utf-8")
+    program = text.partition('```python title="deploy.py"\n')[2].partition("```")[0]
+    monkeypatch.setenv("TIDEGATE_BOOTSTRAP_SERVERS", settings.bootstrap_servers)
+    monkeypatch.setenv("TIDEGATE_TOPIC_PREFIX", settings.topic_prefix)
+    for version in (2, 3):
+        exec(program, {})  # noqa: S102 - it is ours
+        spec = current_specs(settings)["rates"]
+        assert spec.version == version
+        assert spec.manual is not None
+        assert (spec.manual.parallelism, spec.manual.reason) == (6, "launch day")

@@ -244,7 +244,7 @@ def test_the_package_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "acme_policies.py").write_text(files["acme_policies.py"], "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     made = engine.__wrapped__()
-    state, spec, codes = JobState.new(), job(policy="headroom", policy_options={"patience_seconds": 20.0}), []
+    state, spec, codes = JobState.new(), job(policy="headroom", policy_options={"settle_seconds": 20.0}), []
     for shot in [*steady(4, rate=800, capacity=400), *steady(20, rate=80, capacity=400, first=60)]:
         state, decision = made.step(state, shot, spec, observed(shot))
         codes.append((decision.trail[0].code, decision.final_parallelism))
