@@ -124,6 +124,18 @@ def test_without_its_packages_the_command_says_what_to_install() -> None:
     assert ran.stderr == "tidegate: the package typer is not installed: pip install 'tidegate[cli]'\n"
 
 
+def test_a_command_needs_only_its_own_packages() -> None:
+    """The lab, the archive and the others take most of a second to import; and one that lacks a package says which."""
+    others = "{'lab', 'archive', 'backtest', 'replay', 'whatif', 'stack'}"
+    program = "import sys; sys.argv = ['tidegate', *{}]; sys.modules['yaml'] = None; from tidegate.cli import main\n"
+    program += f"try: main()\nfinally: print({others} & {{name.split('.')[1] for name in sys.modules if '.' in name}})"
+    ran = captured(sys.executable, "-c", program.replace("{}", "['version']", 1))
+    assert (ran.returncode, ran.stderr, ran.stdout.splitlines()[-1]) == (0, "", "set()")
+    ran = captured(sys.executable, "-c", program.replace("{}", "['apply', '--help']", 1))
+    assert ran.returncode == 2
+    assert ran.stderr == "error: the package yaml is not installed\n  hint: pip install 'tidegate[cli]'\n"
+
+
 @pytest.mark.parametrize(("file", "said"), [("decide.py", False), (f"decide{EXTENSION_SUFFIXES[0]}", True)])
 def test_the_version_says_whether_the_engine_is_compiled(
     monkeypatch: pytest.MonkeyPatch, file: str, said: bool

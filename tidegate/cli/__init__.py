@@ -1,4 +1,4 @@
-"""The `tidegate` command. Each file holds related subcommands; `main.py` registers them all."""
+"""The `tidegate` command. Each file holds related subcommands; `main.py` lists them all."""
 
 import sys
 
