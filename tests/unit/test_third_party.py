@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.events import job, observed, steady
-from tidegate.cli.problems import problem_of
+from tidegate.cli.expected import problem_of
 from tidegate.engine.engine import Engine
 from tidegate.engine.state import JobState
 from tidegate.engine.third_party import PolicyFailed
