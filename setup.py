@@ -22,8 +22,8 @@ INTERPRETED = (
     *("*__init__", "guard", "guards/*", "options", "*/options", "plan", "round", "cron", "reservations"),
     "third_party",
 )
-"""Modules that stay Python: guards and options are read by their annotations, a class of another package is no C, and
-the others take no time."""
+"""Modules that stay Python: guards and options are read by their annotations, the classes of other packages are not
+compiled, and the others take no time."""
 
 
 def extensions() -> list[Extension]:
