@@ -83,6 +83,15 @@ GOOD = {
 Install = Callable[..., Engine]
 
 
+def put_package(site: Path, name: str, version: str, point: str, module: str, source: str) -> None:
+    """Write a package as pip leaves it: what it says of itself, with an entry point, and one module."""
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{point}\n", "utf-8")
+    (site / f"{module}.py").write_text(source, "utf-8")
+
+
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs packages with a policy each, and returns the engine that finds them; it may be called once."""
@@ -91,12 +100,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     def made(*packages: str, point: str = "mine", module: str = "{package}_policy", **parts: str) -> Engine:
         for package in packages or ("acme",):
             monkeypatch.delitem(sys.modules, f"{package}_policy", raising=False)
-            info = tmp_path / f"{package}-1.5.dist-info"
-            info.mkdir()
-            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n", "utf-8")
-            place = f"{module.format(package=package)}:Mine"
-            (info / "entry_points.txt").write_text(f"[tidegate.policies]\n{point} = {place}\n", "utf-8")
-            (tmp_path / f"{package}_policy.py").write_text(POLICY.format(**(GOOD | parts)), "utf-8")
+            place = f"{point} = {module.format(package=package)}:Mine"
+            put_package(tmp_path, package, "1.5", place, f"{package}_policy", POLICY.format(**(GOOD | parts)))
         importlib.invalidate_caches()
         return engine.__wrapped__()  # the engine is kept for the process
 
@@ -237,11 +242,8 @@ def test_the_package_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.Monke
     files = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
     project = tomllib.loads(files["pyproject.toml"])["project"]
     (named,) = project["entry-points"][GROUP].items()
-    info = tmp_path / "acme_policies-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n", "utf-8")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{' = '.join(named)}\n", "utf-8")
-    (tmp_path / "acme_policies.py").write_text(files["acme_policies.py"], "utf-8")
+    place = " = ".join(named)
+    put_package(tmp_path, project["name"], project["version"], place, "acme_policies", files["acme_policies.py"])
     monkeypatch.syspath_prepend(str(tmp_path))
     made = engine.__wrapped__()
     state, spec, codes = JobState.new(), job(policy="headroom", policy_options={"settle_seconds": 20.0}), []
@@ -254,12 +256,17 @@ def test_the_package_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.Monke
     assert min(size for code, size in codes if code == "HEADROOM_SIZE") < 4
 
 
-def test_another_engine_decides_with_the_policies_of_other_packages(install: Install, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "known"), [("", {"hpa", "mine"}), ("raise SystemExit(3)", {"hpa"})], ids=["a good one", "a broken one"]
+)
+def test_another_engine_decides_with_the_policies_of_other_packages(
+    install: Install, tmp_path: Path, before: str, known: set[str]
+) -> None:
     """A checkout names its own policies in its pyproject.toml; those of other packages are the installed ones."""
-    install("acme")
+    install("acme", before=before)
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     (checkout / "pyproject.toml").write_text(
         '[project.entry-points."tidegate.policies"]\nhpa = "tidegate.policies.hpa:Hpa"\n', "utf-8"
     )
-    assert set(policies_at(checkout)) == {"hpa", "mine"}
+    assert set(policies_at(checkout)) == known

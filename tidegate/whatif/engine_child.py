@@ -10,6 +10,7 @@ import importlib
 import json
 import sys
 import tomllib
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,11 @@ def policies_at(path: Path) -> dict[str, Any]:
     project, installed = path / "pyproject.toml", entry_points(group=GROUP)
     if not project.is_file():
         return {point.name: point.load() for point in installed}
-    found = {point.name: point.load() for point in installed if point.dist and point.dist.name != "tidegate"}
+    found = {}
+    for point in installed:
+        if point.dist and point.dist.name != "tidegate":
+            with suppress(Exception, SystemExit):  # the parent has warned of one that does not import
+                found[point.name] = point.load()
     named = tomllib.loads(project.read_text("utf-8"))["project"]["entry-points"][GROUP]
     for name, place in named.items():
         module, _, attribute = place.partition(":")
