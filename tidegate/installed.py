@@ -14,6 +14,7 @@ from typing import Any
 from tidegate.engine import decide
 from tidegate.engine.engine import Engine
 from tidegate.engine.third_party import NoPolicy, checked
+from tidegate.engine.tide.policy import Tide
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def _package_of(point: EntryPoint) -> str:
 def _third_party(points: Sequence[EntryPoint], policies: dict[str, Any]) -> type[Any]:
     """Return the policy of one name, if the engine takes it together with `policies`."""
     point = points[0]
-    if point.name in Engine(policies).policies:
+    if point.name in {Tide.name, *policies}:
         raise ValueError("Tidegate has a policy of that name; rename this one, or uninstall its package")
     if len(points) > 1:
         raise ValueError("they have the same name; uninstall all but one")

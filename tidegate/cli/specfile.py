@@ -24,7 +24,6 @@ from tidegate.specfields import read_spec
 EXAMPLE = "docs/how-to/try-out.md has a small job file, docs/reference/events.md lists all fields"
 """What to do about a bad spec. Whoever has only installed Tidegate has these pages, but no `deploy/`."""
 
-
 MOST_VALUES = 100_000
 """A spec with more is too large for Kafka. In some lines of YAML, aliases of aliases make billions."""
 

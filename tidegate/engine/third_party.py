@@ -83,12 +83,12 @@ def _blamed(who: str, method: str) -> Iterator[None]:
 
 def _said(error: BaseException) -> str:
     """Return an error with the line that raised it: without that line, only the log would help its author."""
+    if isinstance(error, _Wrong):
+        return str(error)
     trace, place = error.__traceback__, ""
     while trace is not None:
         place = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
         trace = trace.tb_next
-    if isinstance(error, _Wrong):
-        return str(error)
     return f"{type(error).__name__}: {error}{place}"
 
 
