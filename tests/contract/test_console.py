@@ -27,6 +27,7 @@ from tidegate.console.pages import decision_page
 from tidegate.console.server import introduction
 from tidegate.console.settings import ConsoleSettings
 from tidegate.events.decision import Status, TrailEntry
+from tidegate.events.invalid import first_problem
 from tidegate.events.job import Mode
 from tidegate.operate import SpecRefused
 from tidegate.runtime.producer import NotDelivered
@@ -583,12 +584,21 @@ def test_beyond_loopback_nothing_changes_without_a_configured_token(topics: Simu
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"console_operators": {"ada": "short"}}, {"console_viewers": {"ada": ADA}}, {"console_operators": {"": ADA}}],
+    [
+        {"console_operators": {"ada": "short"}},
+        {"console_viewers": {"ada": ADA}},
+        {"console_operators": {"": ADA}},
+        {"console_operators": {ADA: "ada"}},
+        {"console_viewers": {ADA: "ada"}},
+    ],
 )
 def test_weak_or_contradicting_tokens_are_refused(wrong: dict[str, dict[str, str]]) -> None:
-    """A short token, a name with two roles and an empty name are errors at the start."""
-    with pytest.raises(ValidationError):
+    """A short token, a name with two roles and an empty name are errors at the start, and show no token."""
+    with pytest.raises(ValidationError) as refused:
         settings(**wrong)
+    problem = first_problem(refused.value)
+    assert next(iter(wrong)) in problem or "both operator and viewer: ada" in problem
+    assert ADA not in problem
 
 
 def test_tokens_come_from_the_environment_and_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:

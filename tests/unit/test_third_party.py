@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.events import job, observed, steady
+from tidegate.cli import app
 from tidegate.cli.expected import problem_of
 from tidegate.engine.engine import Engine
 from tidegate.engine.state import JobState
 from tidegate.engine.third_party import PolicyFailed
 from tidegate.installed import GROUP, engine
+from tidegate.lab.compare import setting_of
+from tidegate.lab.suite import UnknownName, cells
 from tidegate.whatif.engine_child import policies_at
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/own-policy.md"
@@ -160,6 +164,25 @@ def test_one_that_cannot_be_used_is_named_and_all_others_work(
         assert problems(made) == (
             f"scaling.policy: {warned}. Until that is corrected, choose from {', '.join(sorted(OURS))}"
         )
+
+
+def test_a_command_that_is_given_its_name_says_the_reason(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None calls a policy unknown that is installed."""
+    made = install("acme", module="no_such_module")
+    for module in ("cli.simulate", "cli.backtest", "lab.suite", "lab.compare"):
+        monkeypatch.setattr(f"tidegate.{module}.engine", lambda: made)
+    reason = "policy 'mine' of acme 1.5 cannot be used: ModuleNotFoundError"
+    spec = tmp_path / "job.yaml"
+    spec.write_text(job().model_dump_json(), "utf-8")
+    for command in (["simulate", "--spec", str(spec), "--load", "step"], ["backtest", "load.csv"]):
+        said = CliRunner().invoke(app, [*command, "--policy", "mine"])
+        assert reason in said.output
+    with pytest.raises(UnknownName, match=reason):
+        cells(["mine"], [])
+    with pytest.raises(UnknownName, match=reason):
+        setting_of("mine")
 
 
 def test_two_packages_with_one_name_are_both_named(install: Install, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,7 @@ from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import prepare_java
 from tidegate.cli.specfile import load_specs
 from tidegate.client import ClientSettings
+from tidegate.engine.plan import UnknownPolicy
 from tidegate.events.invalid import first_problem
 from tidegate.events.job import Tariff
 from tidegate.events.wire import LONGEST_SECONDS
@@ -117,8 +118,10 @@ def backtest_command(
               tidegate backtest hdfs://namenode:8020/spark-events
               tidegate backtest load.csv --record-cost-ms 1.5 --html backtest.html
     """
-    if policy not in engine().policies:
-        raise Problem(f"--policy: unknown policy {policy!r}; choose from {', '.join(sorted(engine().policies))}")
+    try:
+        engine().policy_type(policy)
+    except UnknownPolicy as error:
+        raise Problem(f"--policy: {error}") from None
     drawn_load = source.endswith(".csv")
     if drawn_load and job:
         raise Problem("--job: a CSV is a load, and of no application", "leave it out, or give a folder of event logs")

@@ -17,6 +17,7 @@ from tidegate.cli.outputs import Output, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.cron import FIRST_YEAR, LAST_YEAR
+from tidegate.engine.plan import UnknownPolicy
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.installed import engine
@@ -138,9 +139,10 @@ def _spec(path: Path, policy: str | None) -> JobSpec:
         raise Problem(f"{path}: holds {len(specs)} specs; simulate takes one")
     if policy is None:
         return specs[0]
-    known = engine().policies
-    if policy not in known:
-        raise Problem(f"--policy: unknown policy {policy!r}; choose from {', '.join(sorted(known))}")
+    try:
+        engine().policy_type(policy)
+    except UnknownPolicy as error:
+        raise Problem(f"--policy: {error}") from None
     other = specs[0].scaling.model_copy(update={"policy": policy, "policy_options": {}})
     return specs[0].model_copy(update={"scaling": other})
 

@@ -33,9 +33,12 @@ class ConsoleSettings(ClientSettings):
 
     @model_validator(mode="after")
     def _tokens_are_long(self) -> Self:
-        for name, token in (*self.console_operators.items(), *self.console_viewers.items()):
-            if len(token.get_secret_value()) < SHORTEST_TOKEN:
-                raise ValueError(f"the token of {name!r} is shorter than {SHORTEST_TOKEN} characters")
+        for field, tokens in (("operators", self.console_operators), ("viewers", self.console_viewers)):
+            for name, token in tokens.items():
+                if len(token.get_secret_value()) < SHORTEST_TOKEN:
+                    # A long name may be the token, in the wrong place; a log must not show it.
+                    shown = repr(name) if len(name) < SHORTEST_TOKEN else "a name longer than it (are they swapped?)"
+                    raise ValueError(f"console_{field}: the token of {shown} has under {SHORTEST_TOKEN} characters")
         if both := self.console_operators.keys() & self.console_viewers.keys():
             raise ValueError(f"both operator and viewer: {', '.join(sorted(both))}")
         return self

@@ -10,7 +10,7 @@ from tidegate.engine.decide import step
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.memory import memory_readers
 from tidegate.engine.options import option_model
-from tidegate.engine.plan import NONE, Plan, Policies, plan_for, problems_of
+from tidegate.engine.plan import NONE, Plan, Policies, plan_for, policy_type, problems_of
 from tidegate.engine.reasons import Reason, merge
 from tidegate.engine.round import Round, decision_round
 from tidegate.engine.state import JobState
@@ -63,6 +63,10 @@ class Engine:
             self._plans.pop(next(iter(self._plans)))
         self._plans[id(spec)] = plan
         return plan
+
+    def policy_type(self, name: str) -> type[Policy[Any]]:
+        """Return the policy of a name, or raise `UnknownPolicy`, which says why there is none and names the others."""
+        return policy_type(name, self.policies, self._unusable)
 
     def check(self, spec: JobSpec) -> list[str]:
         """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""

@@ -83,18 +83,23 @@ def plan_for(
     return Plan(spec, policy, guards, forcing, reasons, wakes, spec.digest)
 
 
-def policy_of(spec: JobSpec, policies: Policies, unusable: Mapping[str, str] = NONE) -> Policy[Any]:
-    """Return the policy a spec names, with its options, or raise `BadOption` or `UnknownPolicy`.
+def policy_type(name: str, policies: Policies, unusable: Mapping[str, str] = NONE) -> type[Policy[Any]]:
+    """Return the policy of a name, or raise `UnknownPolicy`, whose text lists the known ones.
 
     `unusable` says of policies that are installed and not in `policies` what is wrong with them.
     """
-    name = spec.scaling.policy
-    policy: Any = policies.get(name)
+    policy = policies.get(name)
     if policy is None:
         known = ", ".join(sorted(policies))
         if name in unusable:
             raise UnknownPolicy(f"{unusable[name]}. Until that is corrected, choose from {known}")
         raise UnknownPolicy(f"unknown policy {name!r}, known are {known}")
+    return policy
+
+
+def policy_of(spec: JobSpec, policies: Policies, unusable: Mapping[str, str] = NONE) -> Policy[Any]:
+    """Return the policy a spec names, with its options, or raise `BadOption` or `UnknownPolicy`."""
+    policy: Any = policy_type(spec.scaling.policy, policies, unusable)
     given = priced_options(policy.Options, spec.scaling)
     made: Policy[Any] = policy(parse(policy.Options, given, "scaling.policy_options"))
     return made

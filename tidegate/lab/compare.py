@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.engine.plan import UnknownPolicy
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
@@ -78,8 +79,10 @@ def setting_of(text: str) -> Setting:
         return VARIANTS[text]
     policy, _, rest = text.partition(":")
     name = policy.removesuffix("(tuned)").strip()
-    if name not in engine().policies:
-        raise UnknownName(f"unknown policy {name!r}, known are {', '.join([*sorted(engine().policies), *VARIANTS])}")
+    try:
+        engine().policy_type(name)
+    except UnknownPolicy as error:
+        raise UnknownName(f"{error}, {', '.join(VARIANTS)}") from None
     base = tunings().get(name, DEFAULTS) if name != policy else DEFAULTS
     options: dict[str, Scalar] = dict(base.options)
     guards: dict[str, dict[str, Scalar]] = {guard: dict(raw) for guard, raw in base.guards.items()}

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
+from tidegate.engine.plan import UnknownPolicy
 from tidegate.events.way import ALL_WAYS, Way
 from tidegate.installed import engine
 from tidegate.lab.jobs import PARTITIONS, lab_job, lab_model, lab_peak, spec_for
@@ -85,8 +86,10 @@ def cells(
     chosen = list(policies) or sorted(engine().policies)
     shapes = list(workloads) or ([] if traces else list(SHAPES))
     for policy in chosen:
-        if policy not in sorted(engine().policies):
-            raise UnknownName(f"unknown policy {policy!r}, known are {', '.join(sorted(engine().policies))}")
+        try:
+            engine().policy_type(policy)
+        except UnknownPolicy as error:
+            raise UnknownName(str(error)) from None
     for shape in shapes:
         if shape not in SHAPES:
             raise UnknownName(f"unknown workload {shape!r}, known are {', '.join(SHAPES)}")

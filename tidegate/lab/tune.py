@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tidegate.engine import guards as engine_guards
+from tidegate.engine.plan import UnknownPolicy
 from tidegate.events.way import Way
 from tidegate.events.wire import Scalar
 from tidegate.installed import engine
@@ -181,10 +182,11 @@ def main(
     out: Annotated[Path, typer.Option("--out", help="File of the tunings.")] = KEPT,
 ) -> None:
     """Search the options of policies on training loads and write the best."""
-    known = sorted(engine().policies)
     for name in policy or ():
-        if name not in known:
-            raise refused("tidegate.lab.tune", f"unknown policy {name!r}, known are {', '.join(known)}")
+        try:
+            engine().policy_type(name)
+        except UnknownPolicy as error:
+            raise refused("tidegate.lab.tune", error) from None
     peak = lab_peak(lab_model(), spec_for(lab_model()))
     play = Playback(speed=speed, since_hours=since, most_hours=SECONDS / 3600, peak=peak)
     try:
@@ -197,7 +199,7 @@ def main(
         _kept(out)
     except (OSError, ValueError) as error:
         raise refused("tidegate.lab.tune", f"--out {out}: holds no tunings: {error}") from None
-    chosen, console = policy or known, Console()
+    chosen, console = policy or sorted(engine().policies), Console()
     done = spread(partial(tune, loads=loads, trials=trials, seed=seed), chosen, processes=processes)
     for found in track(done, total=len(chosen), description="tuning", console=Console(stderr=True)):
         _keep(out, found, f"{label}; {trials} trials, seed {seed}")
