@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -58,6 +59,21 @@ def test_jars_that_were_installed_again_need_another_archive(submit: Path, tmp_p
         os.utime(jar, (seconds, seconds))
         class_data.ensure_class_data(java, told.append)
         assert len(told) == made
+
+
+def test_archives_of_installations_that_are_gone_are_removed(
+    submit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has 170 MB, and each checkout with an environment of its own makes one."""
+    java, archives = Java(tmp_path / "a", "17.0.1"), []
+    for name in ("kept", "gone", "new"):
+        home = stand_in(tmp_path / name, submit.read_text()).parent.parent
+        monkeypatch.setattr(class_data, "spark_home", lambda home=home: home)
+        if name == "new":
+            shutil.rmtree(tmp_path / "gone")
+        archives.append(class_data.ensure_class_data(java, print))
+    assert [archive.exists() for archive in archives] == [True, False, True]
+    assert len(list(archives[0].parent.iterdir())) == 4
 
 
 def test_it_is_made_without_the_settings_of_the_users_own_spark_and_java(

@@ -23,6 +23,8 @@ from tidegate.stack.processes import inherited_by_java
 
 TRAINING = Path(__file__).with_name("training.py")
 TRAINING_SECONDS = 300.0
+OF = "pyspark "
+"""What a line of a note begins with that says which installation its archive is of."""
 
 
 def class_data() -> Path:
@@ -78,7 +80,8 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
     21 does, since Spark puts slf4j on the class path twice.
     """
     archive = class_data()
-    note, made_for = archive.with_suffix(".made-for"), f"{java.home} {java.version}\njars {_jars()}\n"
+    note = archive.with_suffix(".made-for")
+    made_for = f"{java.home} {java.version}\njars {_jars()}\n{OF}{spark_home().resolve()}\n"
     refused = StackError(f"Java {java.version} refuses its archive of Spark's classes")
     known = note.read_text("utf-8") if note.exists() else ""
     if known == made_for and archive.exists():
@@ -87,6 +90,7 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
         raise refused
     on_progress("Making an archive of Spark's classes, with which JVMs start faster; takes half a minute")
     archive.parent.mkdir(parents=True, exist_ok=True)
+    _remove_others_of_no_use(archive.parent)
     archive.unlink(missing_ok=True)
     scratch = archive.with_name(f"{archive.name}.{os.getpid()}")
     try:
@@ -103,6 +107,15 @@ def ensure_class_data(java: Java, on_progress: Callable[[str], None]) -> Path:
     finally:
         scratch.unlink(missing_ok=True)
     return archive
+
+
+def _remove_others_of_no_use(folder: Path) -> None:
+    """Remove the archives of pyspark installations that are gone; each has 170 MB."""
+    for note in folder.glob("*.made-for"):
+        homes = [line.removeprefix(OF) for line in note.read_text("utf-8").splitlines() if line.startswith(OF)]
+        if homes and not Path(homes[0]).exists():
+            for path in (note.with_suffix(".jsa"), note):
+                path.unlink(missing_ok=True)
 
 
 def _submit(java: Java, option: str, argument: str | Path, share: str = "auto") -> subprocess.CompletedProcess[str]:
