@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,9 @@ RELEASE = -1
 
 CHUNK = 1000
 """Jobs per refresh script, so that no script blocks Redis for long."""
+
+SCANNED = 1000
+"""Keys that Redis looks at in one go to find ours: one may share it with programs that have millions."""
 
 
 class RedisUnreachable(RuntimeError):
@@ -135,7 +140,8 @@ class RedisReservations:
         """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
         everything = json.dumps([asdict(hold) for hold in holds])
         try:
-            (answer,) = await self._run("restore", [view_key(self._prefix)], self._now(), self._prefix, everything)
+            keys = [view_key(self._prefix), *await self._found()]
+            (answer,) = await self._run("restore", keys, self._now(), self._prefix, everything)
         except RedisUnreachable:
             return False
         return bool(answer == "restored")
@@ -193,13 +199,30 @@ class RedisReservations:
     def _keys(self, job_id: str, pool_id: str) -> list[str]:
         return [cooldown_key(self._prefix, job_id), pool_key(self._prefix, pool_id), view_key(self._prefix)]
 
+    async def _found(self) -> set[str]:
+        """Return the cooldowns and pools that are there. A script that looks for them would make all others wait."""
+        ours = cooldown_key(self._prefix, ""), pool_key(self._prefix, "")
+        found, cursor = set[str](), -1
+        while cursor != 0:
+            scan = partial(self._redis.scan, max(0, cursor), match=f"{self._prefix}*", count=SCANNED)
+            cursor, page = await self._ask(scan)
+            found.update(key for key in page if key.startswith(ours))
+        return found
+
     async def _run(self, name: str, keys: list[str], *args: str | int) -> list[Any]:
-        """Run a script within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""
+        """Run a script as `_ask` does."""
+        answer = await self._ask(partial(self._scripts[name], keys=keys, args=list(args)))
+        if not isinstance(answer, list) or not answer:
+            raise RedisUnreachable(f"script {name} answered {answer!r}")
+        return answer
+
+    async def _ask(self, question: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""
         if self._clock.monotonic() < self._paused_until:
             raise RedisUnreachable("pausing after a failure")
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._scripts[name](keys=keys, args=list(args))
+                answer = await question()
         except (RedisError, OSError, TimeoutError) as error:
             self._paused_until = self._clock.monotonic() + self._retry
             await self._forget_connections()
@@ -213,8 +236,6 @@ class RedisReservations:
         if self._failing:
             log.info("redis answers again")
         self._failing = False
-        if not isinstance(answer, list) or not answer:
-            raise RedisUnreachable(f"script {name} answered {answer!r}")
         return answer
 
     async def _forget_connections(self) -> None:

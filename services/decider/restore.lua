@@ -1,17 +1,10 @@
 -- Replaces the whole view with what the topics say, and writes the marker last. If several deciders rebuild at once, the
 -- first one counts, and no later reservation is overwritten.
--- KEYS: marker. ARGV: now, prefix, holds as a JSON array.
+-- KEYS: marker, then all cooldowns and pools that are there. ARGV: now, prefix, holds as a JSON array.
 -- Returns {'restored'} or {'already'}.
 local now, prefix = tonumber(ARGV[1]), ARGV[2]
 if redis.call('EXISTS', KEYS[1]) == 1 then return {'already'} end
-for _, kind in ipairs({'cooldown:', 'pool:'}) do
-  local cursor = '0'
-  repeat
-    local page = redis.call('SCAN', cursor, 'MATCH', prefix .. kind .. '*', 'COUNT', 1000)
-    cursor = page[1]
-    for _, key in ipairs(page[2]) do redis.call('DEL', key) end
-  until cursor == '0'
-end
+for i = 2, #KEYS do redis.call('DEL', KEYS[i]) end
 for _, hold in ipairs(cjson.decode(ARGV[3])) do
   if hold.cooldown_until > now then
     local value = cjson.encode({decision_id = hold.decision_id, ['until'] = hold.cooldown_until})

@@ -126,6 +126,26 @@ def test_a_rebuild_deletes_only_our_own_keys(redis_url: str) -> None:
     on_redis(redis_url, body)
 
 
+def test_a_rebuild_makes_no_other_client_wait(redis_url: str) -> None:
+    """One may share Redis with programs that have millions of keys: no script looks through them to find ours."""
+    second = urlsplit(redis_url)._replace(path="/1").geturl()
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        try:
+            for part in range(10):
+                await client.eval("for i = 1, 5000 do redis.call('SET', ARGV[1] .. i, '') end", 0, f"else-{part}-")
+            await reservations.reserve(hold(), 10)
+            await client.delete(f"{prefix}view")
+            await client.config_resetstat()
+            assert await reservations.restore([])
+            assert (await client.info("commandstats"))["cmdstat_evalsha"]["usec"] < 100_000
+            assert await client.keys(f"{prefix}*") == [f"{prefix}view"]
+        finally:
+            await client.flushdb()
+
+    on_redis(second, body)
+
+
 def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
     """A slower rebuild never overwrites what was reserved after a faster one."""
 
