@@ -30,7 +30,7 @@ printf '{"operator": "%s"}\n' "$operator" > "$new/console_operators"
 rights='+@read +@write +@scripting +@connection +ping -@dangerous -@pubsub'
 cat > "$new/redis_acl" <<END
 user default off
-user decider on #$decider ~tidegate:cooldown:* ~tidegate:pool:* ~tidegate:view $rights
+user decider on #$decider ~tidegate:cooldown:* ~tidegate:pool:* ~tidegate:view $rights +info
 user actuator on #$actuator ~tidegate:fence:* $rights
 user monitor on #$monitor resetkeys +ping +info
 END

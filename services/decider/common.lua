@@ -1,6 +1,6 @@
 -- The beginning of every script. Times are epoch seconds given by the caller; a key's time to live only cleans up.
--- A key with a wrong type or content means that the view cannot be trusted. The script then deletes the marker, which
--- refuses every change until the view has been rebuilt from the topics.
+-- A key with a wrong type or content, or a marker of another server, means that the view cannot be trusted. The script
+-- then deletes the marker, which refuses every change until the view has been rebuilt from the topics.
 
 local REBUILDING = 'rebuilding'
 local YEAR_10000 = 253402300800
@@ -10,6 +10,22 @@ local function decoded(raw)
   local fine, value = pcall(cjson.decode, raw)
   local whole = fine and type(value) == 'table' and type(value.decision_id) == 'string'
   return whole and type(value['until']) == 'number' and value['until'] < YEAR_10000 and value or nil
+end
+
+-- Returns which process of Redis answers; '' if it does not tell this user, who needs the right +info.
+local function server()
+  local told = redis.pcall('INFO', 'server')
+  return type(told) == 'string' and told:match('run_id:(%w+)') or ''
+end
+
+-- Returns whether the view was completed on this very server. Another one, after a failover or a restart, may lack the
+-- newest writes, or those of an hour, and still have the marker.
+local function complete(marker)
+  local raw = redis.pcall('GET', marker)
+  if type(raw) ~= 'string' then return false end
+  local fine, value = pcall(cjson.decode, raw)
+  local here = server()
+  return here == '' or (fine and type(value) == 'table' and value.server == here)
 end
 
 -- Returns the cooldown as a table, nil if there is none, or false if the key is damaged.
@@ -38,7 +54,7 @@ local function pool_at(key, job, now)
   return true, own, others
 end
 
-local function damaged(marker)
+local function refused(marker)
   redis.call('DEL', marker)
   return {REBUILDING}
 end

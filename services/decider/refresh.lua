@@ -1,17 +1,18 @@
 -- Returns the holds of many jobs and pools at once.
 -- KEYS: marker. ARGV: prefix, jobs as a JSON array, pools as a JSON array.
--- Returns {'rebuilding'} or {'ok', JSON {cooldowns: {job: {decision_id, until}}, pools: {pool: {job: {slots, until}}}}}.
+-- Returns {'rebuilding'} or {'ok', JSON {server, cooldowns: {job: {decision_id, until}}, pools: {pool: {job: {slots,
+-- until}}}}}.
 local prefix = ARGV[1]
-if redis.call('EXISTS', KEYS[1]) == 0 then return {REBUILDING} end
-local seen = {cooldowns = {}, pools = {}}
+if not complete(KEYS[1]) then return refused(KEYS[1]) end
+local seen = {cooldowns = {}, pools = {}, server = server()}
 for _, job in ipairs(cjson.decode(ARGV[2])) do
   local cooldown = cooldown_at(prefix .. 'cooldown:' .. job)
-  if cooldown == false then return damaged(KEYS[1]) end
+  if cooldown == false then return refused(KEYS[1]) end
   seen.cooldowns[job] = cooldown
 end
 for _, pool in ipairs(cjson.decode(ARGV[3])) do
   local key = prefix .. 'pool:' .. pool
-  if not pool_at(key, '', 0) then return damaged(KEYS[1]) end
+  if not pool_at(key, '', 0) then return refused(KEYS[1]) end
   local flat, entries = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do entries[flat[i]] = decoded(flat[i + 1]) end
   seen.pools[pool] = entries

@@ -2,7 +2,8 @@
 
 `tidegate.runtime.ledger` has the keys. The marker `view` says that the others are complete. Redis only caches what the
 topics say. Without the marker nothing is granted until `restore` has rewritten everything, and the marker last. A
-damaged key removes the marker, so damage is handled like loss.
+damaged key removes the marker, so damage is handled like loss. So does a server that is not the one the marker names:
+a replica that took over, or a server that was restarted, may lack the newest writes.
 
 A cached view comes from the newest `refresh`. It is enough to decide that there is nothing to do, and never enough to
 send a command.
@@ -79,6 +80,7 @@ class RedisReservations:
         self._retry = retry_seconds
         self._paused_until = 0.0
         self._failing = False
+        self._warned = False
         self._asked: dict[str, str] = {}
         """The pool of each job that was asked for."""
         self._owed: dict[tuple[str, str], tuple[str, int]] = {}
@@ -183,11 +185,21 @@ class RedisReservations:
                 condition = RedisView.REBUILDING
                 break
             seen = json.loads(answer[1])
+            self._warn_of(seen["server"])
             cooldowns |= seen["cooldowns"]
             found = seen["pools"]
         self._condition, self._cooldowns, self._pools = condition, cooldowns, found
         self._cached_jobs, self._cached_at = frozenset(jobs), self._clock.monotonic()
         return condition
+
+    def _warn_of(self, server: str) -> None:
+        """Warn, once, that nobody can tell one server from another."""
+        if not server and not self._warned:
+            log.warning(
+                "redis does not let the decider use INFO, so writes that were lost in a failover or a restart go "
+                "unnoticed, and two jobs may count on the same slots; give its user the right +info"
+            )
+            self._warned = True
 
     def forget(self, job_id: str) -> None:
         """Read a job's reservations no more, until its next view. What it holds ends by itself."""

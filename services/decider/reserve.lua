@@ -5,10 +5,10 @@
 local now, hold, free = tonumber(ARGV[1]), cjson.decode(ARGV[2]), tonumber(ARGV[3])
 local job, decision = hold.job_id, hold.decision_id
 local cooldown_until, slots, slots_until = hold.cooldown_until, hold.slots, hold.slots_until
-if redis.call('EXISTS', KEYS[3]) == 0 then return {REBUILDING} end
+if not complete(KEYS[3]) then return refused(KEYS[3]) end
 local cooldown = cooldown_at(KEYS[1])
 local fine, own, others = pool_at(KEYS[2], job, now)
-if cooldown == false or not fine then return damaged(KEYS[3]) end
+if cooldown == false or not fine then return refused(KEYS[3]) end
 
 if cooldown_until > 0 and cooldown and cooldown['until'] > now and cooldown.decision_id ~= decision then
   return {'cooldown'}

@@ -3,7 +3,7 @@
 -- KEYS: marker, then all cooldowns and pools that are there. ARGV: now, prefix, holds as a JSON array.
 -- Returns {'restored'} or {'already'}.
 local now, prefix = tonumber(ARGV[1]), ARGV[2]
-if redis.call('EXISTS', KEYS[1]) == 1 then return {'already'} end
+if complete(KEYS[1]) then return {'already'} end
 for i = 2, #KEYS do redis.call('DEL', KEYS[i]) end
 for _, hold in ipairs(cjson.decode(ARGV[3])) do
   if hold.cooldown_until > now then
@@ -16,5 +16,5 @@ for _, hold in ipairs(cjson.decode(ARGV[3])) do
     redis.call('HSET', prefix .. 'pool:' .. hold.pool_id, hold.job_id, value)
   end
 end
-redis.call('SET', KEYS[1], cjson.encode({rebuilt_at = now}))
+redis.call('SET', KEYS[1], cjson.encode({rebuilt_at = now, server = server()}))
 return {'restored'}

@@ -397,6 +397,7 @@ def test_redis_takes_our_configuration_and_holds_each_user_to_its_keys(
                     client.execute_command(*command.split())  # type: ignore[no-untyped-call]
         with pytest.raises(NoPermissionError):
             user("monitor").get("tidegate:view")
+        assert user("decider").info("server")["run_id"]  # by which it tells a server from one that took over
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)

@@ -282,6 +282,28 @@ def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
     on_redis(redis_url, body)
 
 
+def test_a_user_that_may_not_ask_for_the_server_is_told_of(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It reserves as before, but writes that are lost in a failover would go unnoticed."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        user = prefix.strip(":")
+        rights = ["+@read", "+@write", "+@scripting", "-@dangerous"]
+        await client.acl_setuser(user, enabled=True, passwords=["+secret"], keys=[f"{prefix}*"], categories=rights)
+        at = client.connection_pool.connection_kwargs
+        limited = Redis(host=at["host"], port=at["port"], username=user, password="secret", decode_responses=True)
+        unsure = RedisReservations(limited, clock, prefix=prefix, timeout_seconds=5)
+        try:
+            assert [await reservations.refresh(), await unsure.refresh(), await unsure.refresh()] == [RedisView.OK] * 3
+            assert await unsure.reserve(hold(), 10) is Answer.TAKEN
+        finally:
+            await limited.aclose()
+            await client.acl_deluser(user)
+
+    with caplog.at_level(logging.WARNING):
+        on_redis(redis_url, body)
+    assert ["+info" in message for message in caplog.messages] == [True]
+
+
 def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
     """F21: a Redis that never answers costs one bounded wait; then there is a pause, then another try."""
     silent = socket.create_server(("127.0.0.1", 0))

@@ -112,10 +112,47 @@ def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp
         else:
             own.redis.start()
         wait_for("redis answers again", lambda: "redis answers again" in decider.text(), 30)
+        rebuilds = 2 if fault == "kill" else 1  # one at the start
+        wait_for("it can be used", lambda: decider.text().count("redis rebuilt from the topics") == rebuilds, 30)
         flow.send(shots[9])
         (command,) = flow.wait_read(ScalingCommand, 1)
         assert command.snapshot_id == shots[9].snapshot_id
         assert flow.redis.get(f"{flow.settings.redis_prefix}cooldown:a")
+
+
+@pytest.mark.parametrize("how", ["failover", "restart"])
+def test_a_server_that_lacks_the_newest_writes_grants_nothing_before_it_is_rebuilt(
+    own: Stack, new: redis.Redis, how: str
+) -> None:
+    """F20: a replica that took over, or a copy from an hour ago, has the marker but not the newest holds."""
+    password = SecretStr(own.info.redis_password)
+
+    async def play(proxy: TcpProxy) -> None:
+        settings = DeciderSettings(redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_password=password)
+        async with connect(settings) as client:
+            reservations = RedisReservations(client, SystemClock(), prefix="x:", retry_seconds=0.1)
+            await reservations.refresh()
+            await reservations.restore([])
+            marker = await client.get("x:view")
+            until = time.time() + 100.0
+            holds = [Hold(job, "default", f"decision-{job}", 8, until, until) for job in ("a", "b")]
+            assert await reservations.reserve(holds[0], 10) is Answer.TAKEN
+            if how == "failover":
+                new.set("x:view", marker)
+                proxy.lead_to(new.connection_pool.connection_kwargs["port"])
+            else:
+                await client.delete("x:pool:default", "x:cooldown:a")
+                own.redis.kill()
+                own.redis.start()
+            await client.connection_pool.disconnect()
+            assert await reservations.reserve(holds[1], 10) is Answer.NOT_NOW
+            await asyncio.sleep(0.2)
+            assert await reservations.refresh() is RedisView.REBUILDING
+            assert await reservations.restore([holds[0]])
+            assert await reservations.reserve(holds[1], 10) is Answer.POOL
+
+    with TcpProxy(own.info.ports.redis) as proxy:
+        asyncio.run(play(proxy))
 
 
 @pytest.fixture
