@@ -167,8 +167,8 @@ ALERTS = (
         f'{m.DEPENDENCY_UP.name}{{dependency="redis"}} == 0',
         "1m",
         "critical",
-        "The {{ $labels.service }} cannot reach Redis.",
-        "Until Redis answers no job changes size; nothing else suffers. Check Redis, its address, password and memory.",
+        "The {{ $labels.service }} cannot use Redis.",
+        "Until it can, no job changes size; nothing else suffers. The service's log says why, and what to do.",
     ),
     Alert(
         "TidegateKafkaUnreachable",

@@ -15,7 +15,7 @@ from services.actuator.backends.yarn import Yarn
 from services.actuator.command_log import CommandLog
 from services.actuator.consumer import Actuator, Producer
 from services.actuator.execute import CommandRunner, control_of
-from services.actuator.fence import RedisFence
+from services.actuator.fence import RedisFence, probed_keys
 from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from tidegate.launcher.kubernetes.api import Api
@@ -27,6 +27,7 @@ from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.metrics import ACTUATOR, new_registry
 from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.redis_server import Outage, address_of, redis_probe
 from tidegate.runtime.topics import check_topics
 from tidegate.runtime.tracer import tracer
 
@@ -44,6 +45,8 @@ def build(
     registry = new_registry(ACTUATOR)
     redis_client = redis_client or redis.Redis.from_url(**settings.redis())
     publisher = producer or Publisher(settings)
+    outage = Outage(address_of(redis_client), "until it can, the log and the control directory fence the jobs")
+    asks_redis = redis_probe(redis_client, probed_keys(settings.redis_prefix), outage)
     api, files = Api(), Files(settings.files)
     runner = CommandRunner(
         clock=clock,
@@ -72,5 +75,5 @@ def build(
         runner=runner,
         health=Health(clock, registry),
         metrics=ActuatorMetrics(registry),
-        dependencies=Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}),
+        dependencies=Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": asks_redis}),
     )

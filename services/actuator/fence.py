@@ -31,6 +31,7 @@ import redis
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, SizeOrder, Token
 from tidegate.runtime.ledger import fence_key
+from tidegate.runtime.redis_server import in_words
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,11 @@ FENCE_SECONDS = 30 * 86_400
 """How long Redis keeps a fence: as long as Kafka keeps the results, from which it could be rebuilt."""
 
 _LUA = (Path(__file__).parent / "fence.lua").read_text(encoding="utf-8")
+
+
+def probed_keys(prefix: str) -> tuple[str, str]:
+    """Return keys of no fence, by which to find out whether Redis lets the actuator write, and has no cluster mode."""
+    return fence_key(prefix, ""), fence_key(prefix, "/")
 
 
 class Fence(Protocol):
@@ -146,7 +152,9 @@ class RedisFence:
             args: list[str | int] = [token.epoch, token.run, owner, FENCE_SECONDS]
             answer = cast(list[int], self._script(keys=[fence_key(self._prefix, job_id)], args=args))
         except redis.RedisError as error:
-            log.warning("job %s: Redis does not answer (%s); the log and the control directory decide", job_id, error)
+            log.warning(
+                "job %s: Redis cannot be used (%s); the log and the control directory decide", job_id, in_words(error)
+            )
             # after a failover, the old connections lead to a replica, for ever
             self._client.connection_pool.disconnect(inuse_connections=False)
             return None

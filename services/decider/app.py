@@ -29,7 +29,7 @@ from services.decider.metrics import DeciderMetrics
 from services.decider.outbox import KafkaOutbox
 from services.decider.ports import Outbox, Reservations, Specs
 from services.decider.rebuild import read_holds
-from services.decider.reservations import RedisReservations, connect
+from services.decider.reservations import RedisReservations, connect, written_keys
 from services.decider.settings import DeciderSettings
 from services.decider.specs import CurrentSpecs
 from services.decider.watchdog import Watchdog
@@ -45,6 +45,7 @@ from tidegate.runtime.logs import log_stopped
 from tidegate.runtime.meanwhile import meanwhile
 from tidegate.runtime.metrics import DECIDER, new_registry
 from tidegate.runtime.producer import said
+from tidegate.runtime.redis_server import redis_probe
 from tidegate.runtime.tracer import tracer
 
 log = logging.getLogger(__name__)
@@ -185,8 +186,8 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         on_refused=lambda error: metrics.dead_letters.labels(JOBS.suffix, error.code).inc(),
     )
     specs.start(on_failure=lambda error: exit_at_once("cannot follow the jobs topic", error))
-    redis_client = Redis.from_url(**settings.redis())
-    Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": redis_client.ping}).start()
+    asks_redis = redis_probe(Redis.from_url(**settings.redis()), written_keys(settings.redis_prefix))
+    Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": asks_redis}).start()
     reservations = RedisReservations(
         connect(settings),
         clock,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -30,12 +30,13 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
-from redis.exceptions import AskError, ClusterCrossSlotError, ClusterError, RedisError
+from redis.exceptions import RedisError
 
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.ledger import cooldown_key, pool_key, view_key
+from tidegate.runtime.redis_server import Outage, address_of
 from tidegate.runtime.settings import RedisSettings
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,11 @@ class RedisUnreachable(RuntimeError):
     """Redis did not answer, or its answer makes no sense."""
 
 
+def written_keys(prefix: str) -> tuple[str, str]:
+    """Return keys, of no job and no pool, by which to find out whether Redis lets the decider write."""
+    return cooldown_key(prefix, ""), pool_key(prefix, "")
+
+
 def connect(settings: RedisSettings) -> Redis:
     """Return a client that does not retry and waits no longer than the timeout."""
     retry = Retry(NoBackoff(), 0)
@@ -79,7 +85,7 @@ class RedisReservations:
         self._timeout = timeout_seconds
         self._retry = retry_seconds
         self._paused_until = 0.0
-        self._failing = False
+        self._outage = Outage(address_of(redis), "no job is rescaled until it can")
         self._warned = False
         self._asked: dict[str, str] = {}
         """The pool of each job that was asked for."""
@@ -173,11 +179,12 @@ class RedisReservations:
         jobs, pools = list(self._asked), sorted(set(self._asked.values()))
         cooldowns: dict[str, dict[str, Any]] = {}
         found: dict[str, dict[str, dict[str, Any]]] = {}
+        keys = view_key(self._prefix), *written_keys(self._prefix)
         condition = RedisView.OK
         for first in range(0, max(1, len(jobs)), CHUNK):
             chunk = json.dumps(jobs[first : first + CHUNK])
             try:
-                answer = await self._run("refresh", [view_key(self._prefix)], self._prefix, chunk, json.dumps(pools))
+                answer = await self._run("refresh", keys, self._prefix, chunk, json.dumps(pools))
             except RedisUnreachable:
                 condition = RedisView.UNREACHABLE
                 break
@@ -213,7 +220,7 @@ class RedisReservations:
 
     async def _found(self) -> set[str]:
         """Return the cooldowns and pools that are there. A script that looks for them would make all others wait."""
-        ours = cooldown_key(self._prefix, ""), pool_key(self._prefix, "")
+        ours = written_keys(self._prefix)
         found, cursor = set[str](), -1
         while cursor != 0:
             scan = partial(self._redis.scan, max(0, cursor), match=f"{self._prefix}*", count=SCANNED)
@@ -221,7 +228,7 @@ class RedisReservations:
             found.update(key for key in page if key.startswith(ours))
         return found
 
-    async def _run(self, name: str, keys: list[str], *args: str | int) -> list[Any]:
+    async def _run(self, name: str, keys: Sequence[str], *args: str | int) -> list[Any]:
         """Run a script as `_ask` does."""
         answer = await self._ask(partial(self._scripts[name], keys=keys, args=list(args)))
         if not isinstance(answer, list) or not answer:
@@ -238,16 +245,9 @@ class RedisReservations:
         except (RedisError, OSError, TimeoutError) as error:
             self._paused_until = self._clock.monotonic() + self._retry
             await self._forget_connections()
-            if not self._failing:
-                why = f"{type(error).__name__}: {error}"
-                if isinstance(error, ClusterError | ClusterCrossSlotError | AskError):
-                    why += "; it must not be in cluster mode"
-                log.warning("redis does not answer (%s); no job is rescaled until it does", why)
-            self._failing = True
+            self._outage.add(error)
             raise RedisUnreachable(str(error)) from error
-        if self._failing:
-            log.info("redis answers again")
-        self._failing = False
+        self._outage.end()
         return answer
 
     async def _forget_connections(self) -> None:

@@ -133,7 +133,7 @@ def test_a_server_that_lacks_the_newest_writes_grants_nothing_before_it_is_rebui
             reservations = RedisReservations(client, SystemClock(), prefix="x:", retry_seconds=0.1)
             await reservations.refresh()
             await reservations.restore([])
-            marker = await client.get("x:view")
+            marker = str(await client.get("x:view"))
             until = time.time() + 100.0
             holds = [Hold(job, "default", f"decision-{job}", 8, until, until) for job in ("a", "b")]
             assert await reservations.reserve(holds[0], 10) is Answer.TAKEN

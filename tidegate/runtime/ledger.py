@@ -4,7 +4,7 @@
 | --- | --- | --- | --- |
 | `cooldown:<job>` | string | JSON `{decision_id, until}` | decider |
 | `pool:<pool>` | hash by job | JSON `{slots, decision_id, until}` | decider |
-| `view` | string | JSON `{rebuilt_at, server}`; without it, or on another server, the two above are not complete | decider |
+| `view` | string | JSON `{rebuilt_at, server}`; on another server the two above are not complete | decider |
 | `fence:<job>` | hash | `epoch`, `run`, `owner` | actuator |
 
 `until` is in epoch seconds. Whatever is here can be rebuilt from the topics.
