@@ -703,12 +703,15 @@ VALKEY = {"redis_version": "7.2.4", "valkey_version": "8.1.1"}
         (VALKEY | {"server_mode": "standalone"}, "ok", "Valkey 8.1.1 at "),
         (REDIS | {"redis_mode": "cluster"}, "fail", "7.4.1 at .+ is in cluster mode"),
         (VALKEY | {"server_mode": "cluster"}, "fail", "Valkey 8.1.1 at .+ is in cluster mode"),
+        (REDIS | {"role": "slave", "master_host": "redis-0"}, "fail", "7.4.1 at .+ is a replica of redis-0"),
+        (REDIS | {"role": "master", "maxmemory": 1, "maxmemory_policy": "volatile-lru"}, "warn", ".+ volatile-lru"),
+        (REDIS | {"role": "master", "maxmemory": 0, "maxmemory_policy": "volatile-lru"}, "ok", "7.4.1 at "),
     ],
 )
 def test_the_doctor_tells_which_redis_it_is(
     monkeypatch: pytest.MonkeyPatch, info: dict[str, str], verdict: str, shown: str
 ) -> None:
-    """Valkey also gives the version of Redis that it replaces. In cluster mode, our scripts are refused."""
+    """Valkey also gives the version of Redis that it replaces. Many are not fit: a replica, or one that drops keys."""
     monkeypatch.setattr("redis.Redis.info", lambda *_: info)
     found = doctor._redis(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
     assert found.verdict == verdict

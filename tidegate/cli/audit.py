@@ -143,6 +143,8 @@ def ends_now(settings: ServiceSettings) -> str:
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
+    from tidegate.runtime.redis_server import remedy_of  # noqa: PLC0415 - it imports redis
+
     known, shown = settings or ClientSettings(), without_login(url)
     options = known.model_copy(update={"redis_url": url}).redis()
     try:
@@ -152,6 +154,7 @@ def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     try:
         return read_redis(client, known.redis_prefix, datetime.now(UTC))
     except (redis.RedisError, OSError) as error:
-        raise Problem(f"--redis {shown}: {error}", "check the URL and TIDEGATE_REDIS_PASSWORD") from None
+        remedy = remedy_of(error) or "check the URL and TIDEGATE_REDIS_PASSWORD"
+        raise Problem(f"--redis {shown}: {error}", remedy) from None
     except (ValueError, KeyError, TypeError) as error:
         raise Problem(f"--redis {shown}: a key under {known.redis_prefix} is damaged: {error!r}") from None

@@ -69,11 +69,14 @@ _NAMED = 3
 NOT_LOOKED_FOR = ": not looked for"
 
 
+Verdict = Literal["ok", "warn", "fail"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One line of the report."""
 
-    verdict: Literal["ok", "warn", "fail"]
+    verdict: Verdict
     what: str
     found: str
     remedy: str = ""
@@ -194,7 +197,7 @@ def _memory() -> Finding:
     free = next((int(line.split()[1]) / 1e6 for line in text.splitlines() if line.startswith("MemAvailable")), None)
     if free is None:
         return Finding("warn", "memory", "unknown on this system", f"the demo needs about {DEMO_MEMORY_GB:g} GB")
-    verdict: Literal["ok", "warn"] = "ok" if free >= DEMO_MEMORY_GB else "warn"
+    verdict: Verdict = "ok" if free >= DEMO_MEMORY_GB else "warn"
     remedy = "" if verdict == "ok" else f"the demo needs about {DEMO_MEMORY_GB:g} GB"
     return Finding(verdict, "memory", f"{free:.1f} GB available", remedy)
 
@@ -245,21 +248,38 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
 def _redis(settings: ClientSettings) -> Finding:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
+    from tidegate.runtime.redis_server import remedy_of  # noqa: PLC0415 - it imports redis
+
     url = without_login(settings.redis_url)
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"
     try:
         with redis.Redis.from_url(**{**settings.redis(), "socket_timeout": 3, "socket_connect_timeout": 3}) as client:
-            server = client.info("server")
-    except (redis.RedisError, ValueError) as error:  # the latter for a port that is no number
+            server = client.info()
+    except redis.AuthenticationError as error:
         return Finding("fail", "Redis", f"{url}: {error}", remedy)
+    except (redis.RedisError, ValueError) as error:  # the latter for a port that is no number
+        return Finding("fail", "Redis", f"{url}: {error}", remedy_of(error) or remedy)
     # Valkey's `redis_version` is that of the Redis it replaces, and its mode has another name
     version = f"Valkey {server['valkey_version']}" if "valkey_version" in server else server["redis_version"]
+    verdict, found, remedy = _judged(server, has_password=bool(settings.redis_password))
+    return Finding(verdict, "Redis", f"{version} at {url}{found}", remedy)
+
+
+def _judged(server: Mapping[str, object], *, has_password: bool) -> tuple[Verdict, str, str]:
+    """Judge a Redis by what it says of itself: return a verdict, what is found, and what to do."""
+    policy = server.get("maxmemory_policy", "noeviction")
     if "cluster" in (server.get("redis_mode"), server.get("server_mode")):  # which refuses scripts with several keys
         remedy = "set TIDEGATE_REDIS_URL to a server that is not in cluster mode"
-        return Finding("fail", "Redis", f"{version} at {url} is in cluster mode, in which no job is rescaled", remedy)
-    if not settings.redis_password:
-        return Finding("warn", "Redis", f"{version} at {url}, which needs no password", "set a password in Redis")
-    return Finding("ok", "Redis", f"{version} at {url}, password accepted")
+        return "fail", " is in cluster mode, in which no job is rescaled", remedy
+    if server.get("role") == "slave":
+        remedy = "set TIDEGATE_REDIS_URL to an address that leads to the primary"
+        return "fail", f" is a replica of {server.get('master_host')}, on which no job is rescaled", remedy
+    if server.get("maxmemory") and policy != "noeviction":
+        remedy = "set maxmemory-policy to noeviction"
+        return "warn", f" may drop reservations when its memory is full (maxmemory-policy {policy})", remedy
+    if not has_password:
+        return "warn", ", which needs no password", "set a password in Redis"
+    return "ok", ", password accepted", ""
 
 
 def _master(info: StackInfo) -> str:

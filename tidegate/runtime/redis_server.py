@@ -43,10 +43,16 @@ REMEDIES = (
 """By what an error is called, or says."""
 
 
+def remedy_of(error: Exception) -> str:
+    """Return what to do about an error; an empty text if one cannot tell."""
+    said = f"{type(error).__name__}: {error}"
+    return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, said)), "")
+
+
 def in_words(error: Exception) -> str:
     """Return what is wrong with Redis and, if one can tell, what to do about it."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return "; ".join([said, *[remedy for pattern, remedy in REMEDIES if re.search(pattern, said)][:1]])
+    return "; ".join(filter(None, (said, remedy_of(error))))
 
 
 def address_of(client: Any) -> str:
