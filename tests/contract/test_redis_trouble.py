@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,27 +15,43 @@ from pydantic import SecretStr
 from redis import Redis
 from redis.exceptions import RedisError
 
-from services.actuator.fence import probed_keys
+from services.actuator.fence import RedisFence, probed_keys
 from services.decider.reservations import RedisReservations, connect, written_keys
 from tests.contract.test_reservations import hold
 from tests.support.provider import StackProvider
 from tests.support.redis_server import running_redis
 from tidegate.engine.reservations import Answer
 from tidegate.events.decision import RedisView
+from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.redis_server import Outage, address_of, in_words, redis_probe
 from tidegate.runtime.settings import RedisSettings
 
-RIGHTS = "~tidegate:* +@read +@write +@scripting +@connection -@dangerous +info"
+SECURITY = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text("utf-8")
+USERS = re.findall(r"^ {4}ACL SETUSER (\w+) on >SECRET (.+)$", SECURITY, re.MULTILINE)
 
 
 @pytest.fixture
 def admin(stack: StackProvider, tmp_path: Path) -> Iterator[Redis]:
-    """An administrator's client of a Redis whose user is `service`, with the password `right`."""
+    """An administrator's client of a Redis with the users that the documentation recommends."""
     with running_redis(stack.need(redis=True).redis_server, tmp_path) as client:
-        client.execute_command("ACL", "SETUSER", "service", "on", ">right", *RIGHTS.split())  # type: ignore[no-untyped-call]
+        for name, rights in USERS:
+            order(client, f"ACL SETUSER {name} on >right {rights}")
         yield client
+
+
+def settings_of(admin: Redis, user: str) -> RedisSettings:
+    """Return the settings of a service with its own user."""
+    port = admin.connection_pool.connection_kwargs["port"]
+    return RedisSettings(
+        redis_url=f"redis://127.0.0.1:{port}/0", redis_username=user, redis_password=SecretStr("right")
+    )
+
+
+def client_of(admin: Redis, user: str) -> Redis:
+    """Return a client of a service's user."""
+    return Redis.from_url(**settings_of(admin, user).redis())
 
 
 BUSY = "busy"
@@ -42,7 +59,11 @@ TROUBLES = {
     "full": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "it is full: raise its maxmemory"),
     "alone": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "too few replicas follow it"),
     "replica": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "this is a replica; the address must lead to the primary"),
-    "rights": ("ACL SETUSER service -@write", f"ACL SETUSER service {RIGHTS}", "give its user the rights in docs/"),
+    "rights": (
+        "ACL SETUSER decider -@write; ACL SETUSER actuator -@write",
+        "ACL SETUSER decider +@write -@dangerous +info; ACL SETUSER actuator +@write -@dangerous",
+        "give its user the rights in docs/how-to/security.md#redis",
+    ),
     BUSY: ("PING", "SCRIPT KILL", "another program's script keeps it busy"),
 }
 
@@ -57,11 +78,17 @@ def trouble(admin: Redis, name: str) -> Iterator[None]:
         thread.start()
         assert wait_until(lambda: is_busy(admin), 10)
     else:
-        admin.execute_command(*begin.split())  # type: ignore[no-untyped-call]
+        order(admin, begin)
     yield
-    admin.execute_command(*end.split())  # type: ignore[no-untyped-call]
+    order(admin, end)
     if name == BUSY:
         thread.join(10)
+
+
+def order(admin: Redis, commands: str) -> None:
+    """Send commands, separated by semicolons."""
+    for command in commands.split("; "):
+        admin.execute_command(*command.split())  # type: ignore[no-untyped-call]
 
 
 def spin(port: int) -> None:
@@ -83,16 +110,12 @@ def test_a_redis_that_answers_but_takes_no_writes_is_told_of(
     admin: Redis, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A PING, or what only reads, would be answered: no alert, while no job is rescaled (F22)."""
-    port = admin.connection_pool.connection_kwargs["port"]
-    settings = RedisSettings(
-        redis_url=f"redis://127.0.0.1:{port}/0", redis_username="service", redis_password=SecretStr("right")
-    )
-    client = Redis.from_url(**settings.redis())
-    decider = redis_probe(client, written_keys("tidegate:"))
-    actuator = redis_probe(client, probed_keys("tidegate:"), Outage(address_of(client), "files decide"))
+    outage = Outage(address_of(admin), "files decide")
+    decider = redis_probe(client_of(admin, "decider"), written_keys("tidegate:"))
+    actuator = redis_probe(client_of(admin, "actuator"), probed_keys("tidegate:"), outage)
 
     async def play() -> None:
-        async with connect(settings) as asking:
+        async with connect(settings_of(admin, "decider")) as asking:
             reservations = RedisReservations(asking, SystemClock(), prefix="tidegate:", retry_seconds=0.01)
             await reservations.refresh()
             await reservations.restore([])
@@ -114,11 +137,36 @@ def test_a_redis_that_answers_but_takes_no_writes_is_told_of(
 
     with caplog.at_level(logging.INFO):
         asyncio.run(play())
-    told = [message for message in caplog.messages if f"redis at 127.0.0.1:{port} cannot be used" in message]
+    told = [message for message in caplog.messages if " cannot be used " in message]
+    assert all(message.startswith(f"redis at {address_of(admin)} cannot") for message in told)
     assert [message.rpartition("; ")[2] for message in told] == ["no job is rescaled until it can", "files decide"]
     assert all(TROUBLES[name][-1] in message for message in told), told
     assert caplog.messages.count("redis answers again") == 2
     assert admin.keys("tidegate:*:") == []
+
+
+def test_users_with_the_documented_rights_can_do_their_work(
+    admin: Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No more is needed, and the decider has what it needs to notice that another server took over."""
+
+    async def decide() -> Answer:
+        async with connect(settings_of(admin, "decider")) as client:
+            reservations = RedisReservations(client, SystemClock(), prefix="tidegate:")
+            assert await reservations.refresh() is RedisView.REBUILDING
+            assert await reservations.restore([])
+            assert (await reservations.view("a", "blue")).redis is RedisView.OK
+            answer = await reservations.reserve(hold(), 10)
+            await reservations.release("a", "blue", "d1")
+            assert await reservations.refresh() is RedisView.OK
+            return answer
+
+    assert asyncio.run(decide()) is Answer.TAKEN
+    fence = RedisFence(client_of(admin, "actuator"), "tidegate:")
+    assert fence.claim(Control.at(tmp_path, "rates"), "rates", 7, "a") == Token(7, 1)
+    assert sorted(admin.keys()) == ["tidegate:fence:rates", "tidegate:view"]
+    assert client_of(admin, "monitor").info()["role"] == "master"
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("service", ["decider", "actuator"])

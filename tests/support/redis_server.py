@@ -22,7 +22,7 @@ def running_redis(server: Path, folder: Path, *options: str) -> Iterator[Redis]:
     words = [str(server), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "", *options]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        with Redis(port=port, socket_timeout=10, decode_responses=True) as client:
+        with Redis("127.0.0.1", port, socket_timeout=10, decode_responses=True) as client:
             retry(client.ping, NoAnswer, timeout_seconds=20, every=0.05)
             yield client
     finally:
