@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from services.actuator.fence import RedisFence, probed_keys
 from services.decider.reservations import RedisReservations, connect, written_keys
@@ -25,7 +25,7 @@ from tidegate.events.decision import RedisView
 from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.poll import wait_until
-from tidegate.runtime.redis_server import Outage, address_of, in_words, redis_probe
+from tidegate.runtime.redis_server import Outage, address_of, in_words, redis_probe, remedy_of
 from tidegate.runtime.settings import RedisSettings
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text("utf-8")
@@ -185,6 +185,19 @@ def test_cluster_mode_is_told_of_at_the_start(service: str, stack: StackProvider
 def cluster_info(admin: Redis) -> str:
     """Return what the server says of its cluster, as it says it."""
     return str(admin.eval("return redis.call('CLUSTER', 'INFO')", 0))
+
+
+SAID = {
+    "6.2": "The user executing the script can't run this command or subcommand",
+    "7.0": "ACL failure in script: The user executing the script can't run this command or subcommand",
+    "8.0 and Valkey": "ACL failure in script: User decider has no permissions to run the 'setrange' command",
+}
+
+
+@pytest.mark.parametrize("version", SAID)
+def test_a_lack_of_rights_is_understood_whichever_version_says_so(version: str) -> None:
+    """Within a script it is no NOPERM."""
+    assert "give its user the rights" in remedy_of(ResponseError(SAID[version]))
 
 
 def test_every_kind_of_error_is_told_once_in_an_outage(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,7 +28,10 @@ REMEDIES = (
         "^Auth",
         "check user and password; a service reads them once, so restart it when they have changed",
     ),
-    ("NoPerm|NOPERM|user executing the script", "give its user the rights in docs/how-to/security.md#redis"),
+    (
+        "NoPerm|NOPERM|user executing the script|no permissions to",
+        "give its user the rights in docs/how-to/security.md#redis",
+    ),
     ("ReadOnly|READONLY", "this is a replica; the address must lead to the primary"),
     ("OutOfMemory|OOM", "it is full: raise its maxmemory, or remove what other programs keep in it"),
     ("MISCONF", "it cannot save to its disk; its log says why"),
