@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain
 from typing import Any
@@ -218,6 +218,23 @@ def test_a_lost_race_decides_again_with_a_fresh_view() -> None:
     assert bench.count("reservations", answer="pool") == 1
 
 
+def test_only_a_fresh_view_lets_a_command_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that may be seconds old will do for decisions without a command; this one has missed a cooldown."""
+    bench = Bench()
+    monkeypatch.setattr(bench.reservations, "cached_view", lambda *_: ReservationView(RedisView.OK))
+    until = bench.clock.at + timedelta(hours=1)
+    view, looks = bench.reservations.view, []
+
+    async def cooling(job_id: str, pool_id: str) -> ReservationView:
+        looks.append(job_id)
+        return replace(await view(job_id, pool_id), cooldown_until=until, cooldown_owner="d-other")
+
+    monkeypatch.setattr(bench.reservations, "view", cooling)
+    bench.take(*overloaded())
+    assert [d.observed.cooldown_until for d in bench.decisions()] == [None] * 6 + [until]
+    assert (bench.commands(), len(looks)) == ([], 1)
+
+
 @pytest.mark.parametrize("condition", [RedisView.UNREACHABLE, RedisView.REBUILDING])
 def test_without_redis_it_holds_and_continues(condition: RedisView) -> None:
     """F19: without Redis there is no command, but every snapshot gets a decision that says why it holds."""
@@ -280,10 +297,23 @@ def test_results_adjust_and_release_the_slots_of_a_command() -> None:
         return held[0] if held else None
 
     assert slots() == command.to_parallelism - 4
+    bench.take(result(command.command_id, Phase.ACCEPTED, 7, parallelism=command.to_parallelism))
+    assert slots() == command.to_parallelism - 4
     bench.take(result(command.command_id, Phase.STOPPED, 7, parallelism=command.to_parallelism))
     assert slots() == command.to_parallelism
     bench.take(result(command.command_id, Phase.VERIFIED, 8, parallelism=command.to_parallelism))
     assert slots() is None
+
+
+def test_a_result_of_another_pipeline_is_dropped() -> None:
+    """Only the worker of its new pipeline takes the results of a job that has moved: two would adjust its slots."""
+    bench = Bench()
+    bench.take(*overloaded())
+    (command,) = bench.commands()
+    held = dict(bench.reservations.table.pools["default"])
+    bench.take(result(command.command_id, Phase.VERIFIED, 8).model_copy(update={"pipeline_id": "shop"}))
+    assert bench.reservations.table.pools["default"] == held
+    assert bench.count("results", outcome="dropped") == 1
 
 
 def test_an_unreadable_record_goes_to_the_dead_letters_with_its_bytes() -> None:
@@ -318,6 +348,16 @@ def test_a_flood_of_unreadable_records_stops_the_service() -> None:
     with pytest.raises(TooManyDeadLetters):
         bench.raw(b"junk")
     assert len(bench.letters()) == 3
+
+
+@pytest.mark.parametrize("between", [snapshot(1), result("c", Phase.ACCEPTED)])
+def test_a_readable_record_restarts_the_count(between: Wire) -> None:
+    """F39: some unreadable records among readable ones are no sign of a wrong topic, and never stop the service."""
+    bench = Bench(limit=1)
+    bench.raw(b"junk")
+    bench.take(between)
+    bench.raw(b"junk")
+    assert len(bench.letters()) == 2
 
 
 def test_a_memory_without_a_form_in_json_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,25 +413,26 @@ def test_a_snapshot_on_which_the_engine_fails_is_a_dead_letter(
     assert "rates" in warning.getMessage()
 
 
+@pytest.mark.parametrize("only_with_command", [False, True])
 def test_a_decision_that_is_too_large_for_its_topic_costs_no_other_job(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    only_with_command: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a huge spec in it, it would be refused again after each restart: its snapshot goes to the dead letters."""
     bench = Bench(job(), job("huge"), limit=1)
     publish = bench.outbox.publish
 
     async def small_only(event: Wire, **more: Any) -> None:
-        if isinstance(event, Decision) and event.job_id == "huge":
+        if isinstance(event, Decision) and event.job_id == "huge" and (event.command or not only_with_command):
             raise TooLarge("tidegate.decisions key b'huge': Broker: Message size too large")
         await publish(event, **more)
 
     monkeypatch.setattr(bench.outbox, "publish", small_only)
     shots = overloaded()
     bench.take(*chain(*zip(shots, overloaded(job_id="huge"), strict=True)))
-    assert [d.sequence for d in bench.decisions()] == [shot.sequence for shot in shots]
+    assert [d.sequence for d in bench.decisions() if d.job_id == "rates"] == [shot.sequence for shot in shots]
     letters = bench.letters()
     assert {letter.code for letter in letters} == {"TOO_LARGE"}
-    assert len(letters) == len(shots)
+    assert len(letters) == (1 if only_with_command else len(shots))
     assert "Message size too large" in letters[0].error
     assert any("snapshots of job huge go to the dead letters" in record.getMessage() for record in caplog.records)
     assert [list(jobs) for jobs in bench.reservations.table.pools.values()] == [["rates"]]  # what it reserved is free
@@ -467,6 +508,25 @@ def test_each_partition_waits_for_its_new_job() -> None:
     asyncio.run(both())
     assert {decision.job_id for decision in bench.decisions()} == {"a", "b"}
     assert (bench.letters(), bench.specs.waits) == ([], 2)
+
+
+def test_snapshots_of_an_unknown_job_do_not_wait_each() -> None:
+    """Each wait takes up to two seconds, in which nothing else of the partition is decided."""
+    bench = Bench()
+    bench.specs = Declared()
+    bench.again()
+    bench.take(*[snapshot(number, job_id="ghost") for number in (1, 1, 1, 2)])
+    assert (len(bench.letters()), bench.specs.waits) == (4, 2)
+
+
+def test_a_job_that_has_just_moved_waits_for_its_new_spec() -> None:
+    """The collector may know that it belongs to another pipeline before this decider does."""
+    bench = Bench()
+    bench.specs = Declared(job("rates", pipeline_id="shop"))
+    bench.specs._specs = {"rates": job()}
+    bench.again()
+    bench.take(snapshot(1, pipeline_id="shop"))
+    assert (len(bench.decisions()), bench.letters()) == (1, [])
 
 
 def test_a_snapshot_from_far_in_the_future_goes_to_the_dead_letters() -> None:

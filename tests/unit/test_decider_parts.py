@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, NoReturn, cast
@@ -413,6 +413,8 @@ class SmallTopics:
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        """What happens while the removal of a state is sent."""
 
     async def send(
         self,
@@ -427,6 +429,8 @@ class SmallTopics:
         if len(value or b"") > 2000:
             raise TooLarge(f"{topic} key {key!r} partition {partition}: {headers}")
         self.values.append(value)
+        if value is None and self.meanwhile is not None:
+            await self.meanwhile()
 
 
 def test_only_the_owner_removes_a_state_from_the_changelog() -> None:
@@ -444,6 +448,11 @@ def test_only_the_owner_removes_a_state_from_the_changelog() -> None:
         outbox.states.forget()
         await outbox.drop(b"p/1")
         assert (outbox.kept(b"p/1"), producer.values[3:]) == (None, [b"state"])
+        await outbox.keep(1, b"p/1", b"state")
+        outbox.states.owned = {1}
+        producer.meanwhile = lambda: outbox.keep(1, b"p/1", b"newer")
+        await outbox.drop(b"p/1")
+        assert outbox.kept(b"p/1") == b"newer"
 
     asyncio.run(play())
 

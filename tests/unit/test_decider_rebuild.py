@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -37,22 +37,33 @@ def test_long_topics_do_not_make_the_process_look_stuck(monkeypatch: pytest.Monk
     assert len(beats) == 6
 
 
-def test_a_command_of_the_year_one_does_not_end_the_decider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No date is a minute before it, and Kafka has no record before 1970: all results are read."""
-    since: list[datetime | None] = []
-    old = command(command_id="c").model_copy(update={"issued_at": datetime.min.replace(tzinfo=UTC)})
+@pytest.mark.parametrize(
+    ("issued", "since"),
+    [
+        ([], []),
+        ([START + timedelta(hours=1), START], [START - timedelta(minutes=1)]),
+        ([datetime.min.replace(tzinfo=UTC)], [datetime.fromtimestamp(0, UTC)]),
+    ],
+    ids=["none", "two", "of the year one"],
+)
+def test_results_are_read_from_the_oldest_command_on(
+    issued: list[datetime], since: list[datetime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka has no record before 1970, and no date is a minute before the year one: that must not end the decider."""
+    asked: list[datetime | None] = []
+    commands = [command(command_id=str(n), issued_at=at) for n, at in enumerate(issued)]
 
     class Reader:
         def __init__(self, _settings: object, topics: list[str], **given: Any) -> None:
-            since.append(given["since"])
-            self._records = [FakeMessage(0, 0, old)] if topics == ["tidegate.commands"] else []
+            asked.append(given["since"])
+            self._events = commands if topics == ["tidegate.commands"] else []
 
         def read_to_end(self) -> Iterator[FakeMessage]:
-            return iter(self._records)
+            return iter([FakeMessage(0, offset, event) for offset, event in enumerate(self._events)])
 
         def close(self) -> None:
             pass
 
     monkeypatch.setattr(rebuild, "TopicReader", Reader)
     read_holds(DeciderSettings(), SpecBook([job("rates")]), START, lambda: None)
-    assert since == [None, datetime.fromtimestamp(0, UTC)]
+    assert asked == [None, *since]
