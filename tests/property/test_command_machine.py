@@ -81,6 +81,7 @@ def test_a_size_is_started_once_and_rolled_back_once(
         assert state.parallelism == back
     if 3 in attempts:
         assert any(state.phase is Phase.STOPPED and state.attempt == 3 for state in states)
+        assert any(state.attempt == 2 for state in states), "nothing had been taken back"
     assert not (kind is CommandKind.STOP and attempts)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.actuator.backends import DriverState
-from services.actuator.fence import JobFence
+from services.actuator.fence import JobFence, Outfenced
 from services.actuator.task import Abandoned
 from tests.support.events import command
 from tests.support.fake_executors import FakeSpark
@@ -349,6 +349,27 @@ def test_an_order_is_not_the_fence(world: FakeWorld) -> None:
     assert not fence.lost()
     assert not Claims(world.control).order_size(SizeOrder(Token(7, 1), "a", Token(1, 1), 4), "c")
     assert not Claims(world.control).raise_fence(Token(7, 1), "a")
+
+
+def test_an_actuator_that_was_overtaken_knows_it(world: FakeWorld) -> None:
+    """It has lost the job, even if the claims are gone altogether, and what it had taken is no longer its own."""
+    first, second, newer = (
+        JobFence(world, world.control, "rates", epoch, owner) for epoch, owner in ((7, "a"), (7, "b"), (8, "c"))
+    )
+    assert first.hold() == Token(7, 1)
+    assert second.take() == Token(7, 2)
+    assert (first.lost(), second.lost()) == (True, False)
+    assert first.hold() == Token(7, 3)
+    assert (first.lost(), second.lost()) == (False, True)
+    first.check_epoch()
+    assert newer.take() == Token(8, 1)
+    newer.check_epoch()
+    with pytest.raises(Outfenced):
+        first.check_epoch()
+    with pytest.raises(Outfenced):
+        JobFence(world, world.control, "rates", 7, "d").lost()
+    next((world.folder / "control").rglob("fence*")).unlink()
+    assert newer.lost()
 
 
 def test_a_cluster_that_does_not_answer_leads_to_no_order(world: FakeWorld) -> None:

@@ -43,6 +43,8 @@ def refused(
 def test_a_new_command_in_time_and_within_bounds_starts() -> None:
     """A command that is newer than all before it, in time and within the bounds is not refused."""
     assert refused() is None
+    assert refused(of=command(to=1)) is None
+    assert refused(of=command(to=16)) is None
 
 
 def test_a_command_of_an_old_epoch_does_not_start() -> None:
