@@ -152,7 +152,7 @@ class DeciderApp:
         except (KafkaException, TimeoutError, OSError) as error:  # nothing is granted until a later attempt succeeds
             log.warning("cannot read the topics to rebuild redis: %s", said(error))
             return
-        if await self._reservations.restore(holds):
+        if await self._reservations.restore(holds, self._specs):
             await self._reservations.refresh()
             self._metrics.rebuilds.inc()
             log.info("redis rebuilt from the topics: %d holds", len(holds))

@@ -6,7 +6,7 @@ slots of a pool. A hold belongs to a decision id, so the same decision gets the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from tidegate.engine.links import Link
@@ -31,8 +31,11 @@ class Reservations(Protocol):
     async def release(self, job_id: str, pool_id: str, decision_id: str) -> None:
         """Release the slots of a hold, if the decision owns it; the cooldown stays."""
 
-    async def restore(self, holds: list[Hold]) -> bool:
-        """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
+    async def restore(self, holds: list[Hold], specs: Iterable[JobSpec] = ()) -> bool:
+        """Replace what the jobs of `specs`, all that there are, hold with `holds`.
+
+        Returns False if nothing needed it or Redis is unreachable.
+        """
 
     def cached_view(self, job_id: str, pool_id: str) -> ReservationView | None:
         """Return the view from the newest `refresh`; None if that is too old or did not cover the job."""

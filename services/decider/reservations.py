@@ -18,11 +18,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from redis.exceptions import RedisError
 
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
+from tidegate.events.job import JobSpec
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.ledger import cooldown_key, pool_key, view_key
 from tidegate.runtime.redis_server import Outage, address_of
@@ -53,9 +53,6 @@ RELEASE = -1
 
 CHUNK = 1000
 """Jobs per refresh script, so that no script blocks Redis for long."""
-
-SCANNED = 1000
-"""Keys that Redis looks at in one go to find ours: one may share it with programs that have millions."""
 
 
 class RedisUnreachable(RuntimeError):
@@ -144,11 +141,18 @@ class RedisReservations:
         """Release the slots of a hold, if the decision owns it; the cooldown stays."""
         await self.adjust(job_id, pool_id, decision_id, RELEASE)
 
-    async def restore(self, holds: list[Hold]) -> bool:
-        """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable."""
+    async def restore(self, holds: list[Hold], specs: Iterable[JobSpec] = ()) -> bool:
+        """Replace everything with `holds`; return False if nothing needed it or Redis is unreachable.
+
+        `specs` are those of all jobs. What Redis has of any other job lapses by itself: to find it, one would have to
+        go through all keys, and others may have millions on the same Redis.
+        """
+        pools = self._asked | {spec.job_id: spec.pool_id for spec in specs}
+        pools |= {hold.job_id: hold.pool_id for hold in holds}
+        theirs = {key for job, pool in pools.items() for key in self._keys(job, pool)[:2]}
         everything = json.dumps([asdict(hold) for hold in holds])
         try:
-            keys = [view_key(self._prefix), *await self._found()]
+            keys = [view_key(self._prefix), *theirs]
             (answer,) = await self._run("restore", keys, self._now(), self._prefix, everything)
         except RedisUnreachable:
             return False
@@ -218,36 +222,21 @@ class RedisReservations:
     def _keys(self, job_id: str, pool_id: str) -> list[str]:
         return [cooldown_key(self._prefix, job_id), pool_key(self._prefix, pool_id), view_key(self._prefix)]
 
-    async def _found(self) -> set[str]:
-        """Return the cooldowns and pools that are there. A script that looks for them would make all others wait."""
-        ours = written_keys(self._prefix)
-        found, cursor = set[str](), -1
-        while cursor != 0:
-            scan = partial(self._redis.scan, max(0, cursor), match=f"{self._prefix}*", count=SCANNED)
-            cursor, page = await self._ask(scan)
-            found.update(key for key in page if key.startswith(ours))
-        return found
-
     async def _run(self, name: str, keys: Sequence[str], *args: str | int) -> list[Any]:
-        """Run a script as `_ask` does."""
-        answer = await self._ask(partial(self._scripts[name], keys=keys, args=list(args)))
-        if not isinstance(answer, list) or not answer:
-            raise RedisUnreachable(f"script {name} answered {answer!r}")
-        return answer
-
-    async def _ask(self, question: Callable[[], Awaitable[Any]]) -> Any:
-        """Ask within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""
+        """Run a script within the timeout, or raise `RedisUnreachable`; after a failure raise at once for a while."""
         if self._clock.monotonic() < self._paused_until:
             raise RedisUnreachable("pausing after a failure")
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await question()
+                answer = await self._scripts[name](keys=keys, args=list(args))
         except (RedisError, OSError, TimeoutError) as error:
             self._paused_until = self._clock.monotonic() + self._retry
             await self._forget_connections()
             self._outage.add(error)
             raise RedisUnreachable(str(error)) from error
         self._outage.end()
+        if not isinstance(answer, list) or not answer:
+            raise RedisUnreachable(f"script {name} answered {answer!r}")
         return answer
 
     async def _forget_connections(self) -> None:

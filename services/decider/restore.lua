@@ -1,6 +1,6 @@
--- Replaces the whole view with what the topics say, and writes the marker last. If several deciders rebuild at once, the
--- first one counts, and no later reservation is overwritten.
--- KEYS: marker, then all cooldowns and pools that are there. ARGV: now, prefix, holds as a JSON array.
+-- Replaces the view of all jobs with what the topics say, and writes the marker last. If several deciders rebuild at
+-- once, the first one counts, and no later reservation is overwritten.
+-- KEYS: marker, then the cooldowns and pools of all known jobs. ARGV: now, prefix, holds as a JSON array.
 -- Returns {'restored'} or {'already'}.
 local now, prefix = tonumber(ARGV[1]), ARGV[2]
 if complete(KEYS[1]) then return {'already'} end

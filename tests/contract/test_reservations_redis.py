@@ -23,11 +23,13 @@ from redis.exceptions import ClusterCrossSlotError, MovedError, RedisError
 
 from services.decider.reservations import RedisReservations
 from tests.contract.test_reservations import T, hold
+from tests.support.events import job
 from tests.support.proxy import TcpProxy
 from tests.support.secured_kafka import write_certificates
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
+from tidegate.events.job import JobSpec
 from tidegate.runtime.settings import RedisSettings
 
 Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]
@@ -48,6 +50,11 @@ def on_redis(url: str, body: Body) -> None:
             await client.aclose()
 
     asyncio.run(whole())
+
+
+def in_pool(job_id: str, pool_id: str) -> JobSpec:
+    """Return the spec of a job in a pool."""
+    return job(job_id).model_copy(update={"pool_id": pool_id})
 
 
 def test_redis_is_reached_with_tls(redis_url: str, tmp_path: Path) -> None:
@@ -117,11 +124,25 @@ def test_a_rebuild_deletes_only_our_own_keys(redis_url: str) -> None:
         await client.set(f"other-{prefix}cooldown:a", "kept")
         await reservations.reserve(hold(), 10)
         await client.delete(f"{prefix}view")
-        assert await reservations.restore([])
+        assert await reservations.restore([], [in_pool("a", "blue")])
         assert await client.get(f"{prefix}other") == "kept"
         assert await client.get(f"other-{prefix}cooldown:a") == "kept"
         assert set(await client.keys(f"{prefix}*")) == {f"{prefix}other", f"{prefix}view"}
         await client.delete(f"other-{prefix}cooldown:a")
+
+    on_redis(redis_url, body)
+
+
+def test_a_rebuild_repairs_what_is_kept_of_every_job(redis_url: str) -> None:
+    """Also of one that this decider was never asked about: another decider found its key damaged."""
+
+    async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
+        other = RedisReservations(client, clock, prefix=prefix, timeout_seconds=5)
+        await client.set(f"{prefix}cooldown:b", "damaged")
+        await client.set(f"{prefix}pool:green", "damaged")
+        assert (await other.view("b", "green")).redis is RedisView.REBUILDING
+        assert await reservations.restore([], [in_pool("b", "green")])
+        assert await other.view("b", "green") == ReservationView(RedisView.OK)
 
     on_redis(redis_url, body)
 
@@ -137,8 +158,10 @@ def test_a_rebuild_makes_no_other_client_wait(redis_url: str) -> None:
             await reservations.reserve(hold(), 10)
             await client.delete(f"{prefix}view")
             await client.config_resetstat()
-            assert await reservations.restore([])
-            assert (await client.info("commandstats"))["cmdstat_evalsha"]["usec"] < 100_000
+            assert await reservations.restore([], [in_pool("a", "blue")])
+            ran = await client.info("commandstats")
+            assert ran["cmdstat_evalsha"]["usec"] < 100_000
+            assert "cmdstat_scan" not in ran  # which would take as long, though others would not have to wait
             assert await client.keys(f"{prefix}*") == [f"{prefix}view"]
         finally:
             await client.flushdb()
@@ -226,10 +249,10 @@ def test_a_cached_view_equals_a_fresh_view(redis_url: str) -> None:
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
         await reservations.reserve(hold("a", "d1", slots=2), 10)
         await reservations.reserve(hold("b", "d2", slots=3, cooldown=0), 10)
-        views = {job: await reservations.view(job, "blue") for job in ("a", "b", "c")}
+        views = {name: await reservations.view(name, "blue") for name in ("a", "b", "c")}
         assert reservations.cached_view("a", "blue") is None
         assert await reservations.refresh() is RedisView.OK
-        assert {job: reservations.cached_view(job, "blue") for job in views} == views
+        assert {name: reservations.cached_view(name, "blue") for name in views} == views
         assert views["a"].cooldown_owner == "d1"
         assert reservations.cached_view("d", "blue") is None
         clock.at = T + timedelta(seconds=10)
@@ -245,8 +268,8 @@ def test_a_forgotten_job_is_read_no_more(redis_url: str) -> None:
     """A removed job, and its pool, are not asked for for ever; a new view brings them back."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
-        for job in ("a", "b"):
-            await reservations.view(job, f"pool-{job}")
+        for name in ("a", "b"):
+            await reservations.view(name, f"pool-{name}")
         reservations.forget("a")
         reservations.forget("unknown")
         await reservations.refresh()

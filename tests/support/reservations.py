@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
+from tidegate.events.job import JobSpec
 from tidegate.lab.reservations import MemoryReservations
 from tidegate.runtime.clock import Clock
 
@@ -37,7 +40,7 @@ class FakeReservations:
         if self.condition is RedisView.OK:
             self.table.release(job_id, pool_id, decision_id)
 
-    async def restore(self, holds: list[Hold]) -> bool:
+    async def restore(self, holds: list[Hold], specs: Iterable[JobSpec] = ()) -> bool:  # noqa: ARG002 - the port's shape
         """Replace everything with `holds`."""
         if self.condition is not RedisView.REBUILDING:
             return False
