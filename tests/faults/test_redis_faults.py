@@ -204,7 +204,7 @@ def test_after_a_failover_the_decider_asks_the_new_primary(own: Stack, new: redi
     with TcpProxy(own.info.ports.redis) as proxy:
         first, refused, *later = asyncio.run(play(proxy))
     assert first == (RedisView.OK, Answer.TAKEN)
-    assert refused == (RedisView.OK, Answer.NOT_NOW)
+    assert refused == (RedisView.UNREACHABLE, Answer.NOT_NOW)  # before anything is to be reserved
     assert later == [(RedisView.REBUILDING, Answer.TAKEN), (RedisView.OK, Answer.TAKEN)]
 
 
