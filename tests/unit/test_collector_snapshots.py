@@ -138,6 +138,23 @@ def test_a_working_job_has_all_its_figures() -> None:
     assert (result.pool.slots_total, result.pool.slots_used, result.pool.workers_alive) == (12, 4, 2)
 
 
+@pytest.mark.parametrize(
+    ("ends", "committed", "missing"),
+    [
+        (ENDS, {"in": {0: 5, 1: 20}}, {Part.END_OFFSETS, Part.COMMITTED_OFFSETS}),
+        (ENDS | {"second": (30,)}, {"in": {0: 5, 1: 20}}, {Part.COMMITTED_OFFSETS}),
+        (ENDS, {"in": {0: 5, 1: 20}, "second": {0: 7}}, {Part.END_OFFSETS}),
+    ],
+)
+def test_offsets_of_one_topic_are_missing_although_those_of_another_are_there(
+    ends: TopicOffsets, committed: PartitionOffsets, missing: set[Part]
+) -> None:
+    """The lag of a job is that of all its topics: what is known of one of them is not the job's (I12)."""
+    of = spec().model_copy(update={"sources": ("in", "second")})
+    result = made(of=of, ends=ends, reading=logs(replace(WORKING, committed=committed)), view=master(app()))
+    assert set(result.missing) == missing
+
+
 def test_idle_differs_from_dead() -> None:
     """An idle query counts as running with nothing missing; a dead one is stopped and holds no slots (F41)."""
     idle = made(reading=logs(IDLE), view=master(app()))
