@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -943,3 +944,16 @@ def test_an_event_that_is_too_large_costs_no_other_event() -> None:
     queue.close(5.0)
     assert [event for event, _ in publisher.sent] == [small, small]
     assert counts == [(2, 1)]
+
+
+def test_events_that_were_delivered_leave_room_for_others() -> None:
+    """Only what waits for the broker counts towards the backlog: otherwise a collector would fall silent one day."""
+    event, counts = snapshot_event(1), SimpleQueue[tuple[int, int]]()
+    queue = DeliveryQueue(FakePublisher(), 2, lambda arrived, lost: counts.put((arrived, lost)))
+    for _ in range(3):
+        queue.put([(event, None)] * 2)
+        assert counts.get(timeout=30) == (2, 0)
+    queue.put([(event, None)] * 3)
+    assert counts.get(timeout=30) == (0, 3)
+    queue.close(30.0)
+    assert not queue._thread.is_alive()
