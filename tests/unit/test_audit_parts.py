@@ -111,10 +111,28 @@ def test_no_command_holds_slots_for_longer_than_the_audit_looks_back(ways: tuple
 
 
 def test_what_differs_in_redis_is_found() -> None:
-    """A lost cooldown, one that lasts longer, and slots that were not released are found."""
+    """A lost cooldown, one that lasts longer or is another decision's, and slots that were not released are found."""
     assert compared(contents(cooldowns={}))["cooldown"] == "finding"
     assert compared(contents(cooldowns={"rates": ("c1", HOLD.cooldown_until + 1)}))["cooldown"] == "finding"
     assert compared(contents(), Phase.VERIFIED)["pool"] == "finding"
+    others = contents(
+        cooldowns={"rates": ("c0", HOLD.cooldown_until)}, slots={("default", "rates"): ("c0", HOLD.slots_until, 3)}
+    )
+    assert compared(others) == {"cooldown": "finding", "pool": "finding"}
+
+
+def test_what_has_lapsed_is_not_compared() -> None:
+    """Redis may still hold a cooldown and slots whose time is over, and a hold of no slots; none of them forbids."""
+    lapsed = contents(cooldowns={"rates": ("c0", AT)}, slots={("default", "rates"): ("c1", AT, 3)})
+    assert compared(lapsed, Phase.VERIFIED) == {"cooldown": "finding"}
+    assert compared(contents(slots={("default", "rates"): ("c1", HOLD.slots_until, 0)}), Phase.VERIFIED) == {
+        "cooldown": "ok"
+    }
+    after = max(HOLD.cooldown_until, HOLD.slots_until)
+    assert compared(contents(at=after, cooldowns={}, slots={})) == {}
+    smaller = command(to=2, from_parallelism=5, command_id="c1")
+    assert [row[0] for row in compare_holds(contents(), [smaller], [], lambda _: SPEC)] == ["cooldown", "pool"]
+    assert [row[0] for row in compare_holds(contents(slots={}), [smaller], [], lambda _: SPEC)] == ["cooldown"]
 
 
 def test_what_is_on_its_way_to_redis_is_not_provable() -> None:
