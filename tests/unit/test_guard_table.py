@@ -20,6 +20,8 @@ from tests.support.events import START, batch, codes, held, job, snapshot, stead
 from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guard import Verdict
 from tidegate.engine.guards import GUARDS
+from tidegate.engine.guards.state import MemoryPressure, StateSize
+from tidegate.engine.guards.timing import Cooldown
 from tidegate.engine.guards.worth import RestartBudget
 from tidegate.engine.history import ORDERS_KEPT, STOPPED, Growth, History, note_gain, note_order
 from tidegate.engine.state import InFlight, JobState
@@ -899,3 +901,39 @@ def test_restarts_last_for_the_day(per_day: int) -> None:
     assert all(sum(first <= each < first + 86_400 for each in ordered) <= per_day for first in ordered)
     longest = max(later - earlier for earlier, later in pairwise(ordered))
     assert longest <= 86_400 / max(1, per_day - max(4, per_day // 3)) + 120
+
+
+@pytest.mark.parametrize(
+    ("state_gb", "size", "kept"),
+    [(60, 4, None), (61, 4, 7), (61, 6, 7), (61, 7, None), (61, 12, None), (61, 0, None), (None, 4, None)],
+)
+def test_state_forces_growth_to_what_it_needs(state_gb: float | None, size: int, kept: int | None) -> None:
+    """Above 15 GB on each of 4 executors, it takes as many as hold 10 GB each; a policy may want more, or a stop."""
+    state = None if state_gb is None else int(state_gb * GB)
+    verdict = StateSize().force(size, case(evidence(state_bytes=state)))
+    assert (verdict.size if verdict else None) == kept
+
+
+@pytest.mark.parametrize(("current", "most", "kept"), [(8, 16, 7), (8, 6, 6), (5, 16, 5)])
+def test_state_keeps_what_it_needs_within_the_bounds(current: int, most: int, kept: int) -> None:
+    """61 GB need 7 executors: a smaller size becomes 7, or the maximum of the spec, or what there is."""
+    of = case(evidence(state_bytes=61 * GB), spec=job(max_parallelism=most), current=current)
+    verdict = StateSize().dispose(3, of)
+    assert verdict is not None
+    assert verdict.size == kept
+
+
+@pytest.mark.parametrize(("size", "waits"), [(2, True), (4, False), (8, False)])
+def test_a_new_application_waits_as_long_as_growth(size: int, waits: bool) -> None:
+    """A minute, and not the five of a scale-down: the same size again takes no slots from the job."""
+    verdict = Cooldown().dispose(size, case(spec=job(rescale=(Way.RESTART,)), last_action_at=AT - 100))
+    assert (verdict is not None) is waits
+
+
+@pytest.mark.parametrize(
+    ("gc", "size", "holds"),
+    [(0.31, 3, True), (0.3, 3, False), (None, 3, False), (0.31, 4, False), (0.31, 8, False), (0.31, 0, False)],
+)
+def test_only_garbage_collection_above_the_limit_keeps_memory(gc: float | None, size: int, holds: bool) -> None:
+    """It forbids fewer slots, and neither more of them nor a stop."""
+    assert (MemoryPressure().dispose(size, case(evidence(gc_ratio=gc))) is not None) is holds
