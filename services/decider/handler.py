@@ -134,7 +134,7 @@ class Handler:
             await self.reservations.adjust(spec.job_id, spec.pool_id, result.command_id, result.parallelism)
         key = key_of(spec.pipeline_id, spec.job_id)
         memory = self._memory_of(key)
-        if result.result_id in memory.seen:
+        if memory.has(result):
             self.metrics.results.labels("dropped").inc()
             return
         await self._keep(record.partition, key, memory.with_result(result))

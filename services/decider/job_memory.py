@@ -16,7 +16,7 @@ from tidegate.engine.links import NO_OUTLOOK, Outlook
 from tidegate.engine.state import JobState, from_wire, to_wire
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult
+from tidegate.events.result import ActionResult, Phase
 
 SEEN_KEPT = 64
 """Result ids remembered to drop repeats. A command has at most fourteen, so this covers the newest four."""
@@ -36,13 +36,26 @@ class JobMemory:
     """Results since the last decision, oldest first."""
     seen: tuple[str, ...] = ()
     """Ids of the newest results, pending or used."""
+    epoch: int = -1
+    """The highest epoch of a command that had a result, other than that it was refused."""
     outlook: Outlook = NO_OUTLOOK
     """What the decisions tell neighbouring jobs; unknown after a restart."""
+
+    def has(self, result: ActionResult) -> bool:
+        """Whether a result was taken before: one of an older command was, if its id is forgotten.
+
+        Whoever sets the group's offsets back, or stops all deciders until Kafka forgets them, has a month of results
+        read again. Taken again, each would bring back the size and the run of its time.
+        """
+        in_flight = self.state.in_flight
+        is_awaited = in_flight is not None and in_flight.command_id == result.command_id
+        return result.result_id in self.seen or (result.epoch < self.epoch and not is_awaited)
 
     def with_result(self, result: ActionResult) -> Self:
         """Return the memory with one more pending result."""
         pending = (*self.pending, result)[-PENDING_KEPT:]
-        return replace(self, pending=pending, seen=(*self.seen, result.result_id)[-SEEN_KEPT:])
+        epoch = self.epoch if result.phase is Phase.REJECTED else max(self.epoch, result.epoch)
+        return replace(self, pending=pending, seen=(*self.seen, result.result_id)[-SEEN_KEPT:], epoch=epoch)
 
     def after(self, state: JobState, decision: Decision, spec: JobSpec) -> Self:
         """Return the memory after a decision, which has used the pending results."""
@@ -55,6 +68,8 @@ class JobMemory:
             wire["pending"] = _RESULTS.dump_python(self.pending, mode="json", exclude_none=True)
         if self.seen:
             wire["seen"] = self.seen
+        if self.epoch >= 0:
+            wire["epoch"] = self.epoch
         return to_json(wire)
 
     @classmethod
@@ -62,7 +77,8 @@ class JobMemory:
         """Return the memory that `to_bytes` wrote; raise `ValueError`, `TypeError` or `KeyError` for anything else."""
         wire = from_json(raw)
         pending = _RESULTS.validate_json(to_json(wire.get("pending", ())), extra="ignore")
-        return cls(state=from_wire(wire["state"]), pending=pending, seen=tuple(wire.get("seen", ())))
+        seen, epoch = tuple(wire.get("seen", ())), int(wire.get("epoch", -1))
+        return cls(state=from_wire(wire["state"]), pending=pending, seen=seen, epoch=epoch)
 
 
 def key_of(pipeline_id: str, job_id: str) -> bytes:

@@ -34,6 +34,7 @@ from tidegate.events.envelope import encode
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.way import Way
 from tidegate.events.wire import Wire
 from tidegate.installed import engine
 from tidegate.policies.hpa import Hpa
@@ -284,6 +285,38 @@ def test_results_appear_once_in_the_next_decision() -> None:
     bench.take(verified)
     bench.take(*overloaded(1, first=10))
     assert bench.decisions()[-1].observed.results == ()
+
+
+def test_results_that_are_read_again_bring_no_old_size_back() -> None:
+    """A group set back to the beginning reads a month of results again: more than the ids that are remembered."""
+
+    def change(number: int) -> list[Wire]:
+        more: dict[str, Any] = {"epoch": 10 * number, "parallelism": 2 + number % 7, "way": Way.IN_PLACE}
+        phases = (Phase.ACCEPTED, Phase.RESIZING, Phase.VERIFIED)
+        return [result(f"c{number}", phase, number, incarnation="app-1", **more) for phase in phases]
+
+    bench = Bench()
+    bench.take(*steady(1, rate=100, capacity=100))
+    changes = [change(number) for number in range(1, 31)]
+    bench.take(*chain(*changes), *steady(1, rate=100, capacity=100, first=31))
+    before = bench.decisions()[-1]
+    assert before.current_parallelism == 2 + 30 % 7
+    bench.again()
+    bench.take(*chain(*changes[:12]), *steady(1, rate=100, capacity=100, first=32))
+    bench.take(*chain(*changes[12:]), *steady(1, rate=100, capacity=100, first=33))
+    for after in bench.decisions()[-2:]:
+        assert (after.current_parallelism, after.observed.results) == (before.current_parallelism, ())
+
+
+def test_a_result_of_the_command_in_flight_is_taken_though_a_later_one_had_results() -> None:
+    """So it is if the state of another decider came back, and the command was ordered on that."""
+    bench = Bench()
+    bench.take(*overloaded())
+    (command,) = bench.commands()
+    bench.take(result("later", Phase.ACCEPTED, 7, epoch=command.epoch + 10))
+    rejected = result(command.command_id, Phase.REJECTED, 7, epoch=command.epoch, code="STALE_EPOCH")
+    bench.take(rejected, *overloaded(1, first=8))
+    assert rejected in bench.decisions()[-1].observed.results
 
 
 def test_results_adjust_and_release_the_slots_of_a_command() -> None:
