@@ -65,3 +65,13 @@ def test_a_record_is_read_whatever_its_headers_are_called(
     for one in found:
         name = "\N{REPLACEMENT CHARACTER}" * len(NAME) if one.offset in odd else "ce_type"
         assert one.headers == ((name, b"x"), ("none", None))
+
+
+@pytest.mark.parametrize("codec", range(5), ids=("none", "gzip", "snappy", "lz4", "zstd"))
+def test_records_are_read_however_the_broker_compresses_them(read_any: None, codec: int) -> None:
+    """A topic or a broker may compress by any codec (`compression.type`); aiokafka has three of them as extras."""
+    made = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1_000_000)
+    values = [b"a value of a record, %d" % number * 20 for number in range(8)]
+    for number, value in enumerate(values):
+        made.append(number, 1000, b"key", value, [("ce_type", b"x")])
+    assert [record.value for record in read(bytes(made.build()), 0)] == values
