@@ -17,13 +17,22 @@ from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 from typer.testing import CliRunner
 
 import tidegate
 from tests.support.engine import step
 from tests.support.events import job, result, steady, with_application
 from tidegate.cli import app
+from tidegate.cli.own_topics import STATES
 from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs, received, skip
 from tidegate.engine.state import JobState
 from tidegate.events.command import ScalingCommand
@@ -36,6 +45,7 @@ from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.consumer import TopicReader, newest_at
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.topics import create_topics
 
 SPEC = job(min_parallelism=2, max_parallelism=8)
 
@@ -489,6 +499,37 @@ def test_the_doctor_finds_and_creates_topics(kafka: str) -> None:
     assert f"topics {prefix}jobs" in ran.stdout
     made = CliRunner().invoke(app, [*words, "--create-topics"])
     assert f"6 topics with prefix '{prefix}', 8 partitions per pipeline topic; created 6" in made.stdout
+
+
+def test_the_doctor_says_what_somebody_changed_about_the_topics(kafka: str, settings: ClientSettings) -> None:
+    """A policy for all topics of a cluster: jobs vanish after an hour, and commands and results do as well."""
+    words = ["doctor", "-b", kafka, "--topic-prefix", settings.topic_prefix, "--work-dir", "/nonexistent"]
+
+    def said() -> list[str]:
+        shown = CliRunner(env={"COLUMNS": "400"}).invoke(app, words).stdout
+        return [line for line in shown.splitlines() if f" topic {settings.topic_prefix}" in line]
+
+    assert said() == []
+    changed = {"jobs": {"cleanup.policy": "delete"}, "results": {"retention.ms": "3600000"}}
+    requests = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            settings.topic_prefix + suffix,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in given.items()
+            ],
+        )
+        for suffix, given in changed.items()
+    ]
+    admin = AdminClient(settings.kafka())
+    create_topics(admin, [NewTopic(settings.topic_prefix + STATES, 3, 1, config={"cleanup.policy": "compact"})])
+    for future in admin.incremental_alter_configs(requests).values():
+        future.result(timeout=30)
+    assert wait_until(lambda: len(said()) == 3, 30), said()
+    jobs, results, states = said()
+    assert "with cleanup.policy=delete, Kafka removes old specs" in jobs
+    assert "with retention.ms=3600000, services that start again may not know" in results
+    assert "it has 3 partitions, the pipeline topics have 2, so no decider starts" in states
 
 
 def test_a_program_changes_specs_as_the_docs_show(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:

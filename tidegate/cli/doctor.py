@@ -16,10 +16,12 @@ from shlex import quote
 from typing import Annotated, Literal
 
 import typer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.cli.connect import Bootstrap, Prefix, StackDir, stack_dir, stack_redis
 from tidegate.cli.expected import EXPECTED, problem_of
+from tidegate.cli.own_topics import STATES, problems_of
 from tidegate.cli.problems import NO
 from tidegate.client import (
     ClientSettings,
@@ -39,7 +41,7 @@ from tidegate.installed import engine
 from tidegate.remote.checkpoints import candidates, query_id
 from tidegate.remote.files import Files, Place, entries, log_directory
 from tidegate.runtime.settings import without_login
-from tidegate.runtime.topics import check_topics, ensure_topics, jobs_partitions
+from tidegate.runtime.topics import check_topics, configurations, ensure_topics, jobs_partitions
 from tidegate.stack import StackError, StackInfo, status
 from tidegate.stack.jars import (
     KAFKA,
@@ -227,7 +229,7 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
         partitions = check_topics(settings)
     except Exception as error:  # noqa: BLE001  (whatever is wrong belongs in the report)
         problem = problem_of(error) or error
-        remedy = "run `tidegate doctor --create-topics`; first delete topics with a different number of partitions"
+        remedy = "if topics are missing, run `tidegate doctor --create-topics`"
         yield Finding("fail", "topics", str(problem), remedy)
         return
     note = f"; created {len(created)}" if created else ""
@@ -243,6 +245,20 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
             f"{settings.topic_prefix}jobs has {jobs} partitions, the pipeline topics have {partitions}",
             "if partitions were added to it, create topics under another prefix and apply the specs there",
         )
+    yield from own_topics(settings, partitions)
+
+
+def own_topics(settings: ClientSettings, partitions: int) -> Iterator[Finding]:
+    """Name what is wrong with Tidegate's topics, and that of the decider's states, as the broker describes them."""
+    described = AdminClient(settings.kafka()).list_topics(timeout=10).topics
+    suffixes = {settings.topic_prefix + suffix: suffix for suffix in (*(topic.suffix for topic in TOPICS), STATES)}
+    found = [name for name in suffixes if name in described]
+    configs = dict[str, dict[str, str]]()
+    with suppress(KafkaException):  # not everything that speaks Kafka's protocol tells them
+        configs = configurations(settings, found)
+    for name in found:
+        for problem in problems_of(suffixes[name], described[name], configs.get(name, {}), partitions=partitions):
+            yield Finding(problem.verdict, f"topic {name}", problem.found, problem.remedy)
 
 
 def _redis(settings: ClientSettings) -> Finding:

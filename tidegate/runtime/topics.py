@@ -61,14 +61,11 @@ def _retention(topic: Topic, *, for_ever: bool) -> dict[str, str]:
     return {"retention.ms": "-1" if for_ever else str(topic.retention_days * 86_400_000)}
 
 
-def kept_ms(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
-    """Return how long each topic keeps a record, in milliseconds, without those that keep records of any age.
-
-    Also without all of them if the broker does not let this client see their configuration.
-    """
+def configurations(settings: ServiceSettings, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the configuration of each topic, without those that the broker does not let this client see."""
     admin = AdminClient(settings.kafka())  # its answers come only while it lives
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    kept: dict[str, int] = {}
+    found: dict[str, dict[str, str]] = {}
     for resource, answer in admin.describe_configs(resources, request_timeout=30).items():
         try:
             config = answer.result(timeout=40)
@@ -76,10 +73,18 @@ def kept_ms(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 continue
             raise
-        retention = int(config["retention.ms"].value)
-        if "delete" in config["cleanup.policy"].value and retention >= 0:
-            kept[resource.name] = retention
-    return kept
+        found[resource.name] = {name: entry.value for name, entry in config.items() if entry.value is not None}
+    return found
+
+
+def kept_ms(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
+    """Return how long each topic keeps a record, in milliseconds, without those that keep records of any age.
+
+    Also without all of them if the broker does not let this client see their configuration.
+    """
+    found = configurations(settings, names).items()
+    kept = {name: int(config["retention.ms"]) for name, config in found if "delete" in config["cleanup.policy"]}
+    return {name: retention for name, retention in kept.items() if retention >= 0}
 
 
 def topic_ids(settings: ServiceSettings) -> dict[str, str]:
@@ -128,7 +133,8 @@ def pipeline_partitions(settings: ServiceSettings, found: Mapping[str, int]) -> 
     pipelines = [topic.named(settings.topic_prefix) for topic in TOPICS if topic.key == "pipeline_id"]
     counts = {name: found[name] for name in pipelines}
     if len(set(counts.values())) > 1:
-        raise TopicsDoNotFit(f"the pipeline topics must have the same number of partitions, found {counts}")
+        text = f"the pipeline topics must have the same number of partitions, found {counts}"
+        raise TopicsDoNotFit(f"{text}; if some were added, docs/own-cluster.md says what to do")
     return next(iter(counts.values()))
 
 
