@@ -13,12 +13,14 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from confluent_kafka import Message
+
 from services.decider.settings import DeciderSettings
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Headers, encode
 from tidegate.events.topics import TOPICS
 from tidegate.events.wire import Wire
-from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.consumer import TopicReader, written_at
 from tidegate.runtime.dead_letters import without_bytes
 from tidegate.runtime.meanwhile import meanwhile
 from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
@@ -177,7 +179,15 @@ def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
 
 
 def read_states(settings: DeciderSettings) -> dict[bytes, Kept]:
-    """Return the newest state under each key of the changelog."""
+    """Return the newest state under each key of the changelog.
+
+    If partitions were added to the topics, a job's states from before are on another partition than those from since,
+    and Kafka gives no order of the two but their time.
+    """
+    found: dict[bytes, Message] = {}
     with closing(TopicReader(settings, [settings.changelog])) as reader:
-        found = {m.key() or b"": (m.partition(), m.value()) for m in reader.read_to_end()}
-    return {key: Kept(partition, value) for key, (partition, value) in found.items() if value is not None}
+        for message in reader.read_to_end():
+            before = found.setdefault(message.key() or b"", message)
+            if before.partition() == message.partition() or written_at(before) <= written_at(message):
+                found[message.key() or b""] = message
+    return {key: Kept(m.partition(), m.value()) for key, m in found.items() if m.value() is not None}

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from services.decider.faust_app import prepare_topics
+from services.decider.outbox import Kept, read_states
 from tests.support.decider import Flow, ServiceProcess, number_now, overloaded_now, wait_for
 from tests.support.events import job, result, snapshot
 from tidegate.engine.state import JobState, to_wire
@@ -251,6 +252,20 @@ def test_old_states_are_compacted_soon(flow: Flow) -> None:
     config = retry(config_of, KafkaException, every=0.1)  # the broker shows a new topic a moment later
     assert config["cleanup.policy"].value == "compact"
     assert int(config["segment.bytes"].value) <= 16 * 2**20
+
+
+def test_a_state_on_another_partition_does_not_come_back(flow: Flow) -> None:
+    """If partitions were added to all topics and the changelog, the states from before are on other partitions."""
+    prepare_topics(flow.settings)
+    hour_ago = int(1000 * (time.time() - 3600))
+    producer = Producer(flow.settings.kafka())
+    for old, new in ((0, 1), (1, 0)):
+        for name, value in (("kept", b"new"), ("removed", None)):
+            key = f"{name}-{old}".encode()
+            producer.produce(flow.settings.changelog, b"old", key, partition=old, timestamp=hour_ago)
+            producer.produce(flow.settings.changelog, value, key, partition=new)
+    assert producer.flush(30) == 0
+    assert read_states(flow.settings) == {b"kept-0": Kept(1, b"new"), b"kept-1": Kept(0, b"new")}
 
 
 def test_a_flood_of_poison_stops_the_service(flow: Flow, tmp_path: Path) -> None:
