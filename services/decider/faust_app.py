@@ -138,7 +138,6 @@ def prepare_topics(settings: DeciderSettings) -> int:
         )
         create_topics(AdminClient(settings.kafka()), [changelog])
     elif found != partitions:
-        raise TopicsDoNotFit(
-            f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
-        )
+        text = f"topic {settings.changelog} has {found} partitions, the pipeline topics have {partitions}"
+        raise TopicsDoNotFit(f"{text}; if some were added, docs/own-cluster.md says what to do")
     return partitions

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.support.programs import ended
 from tidegate.cli.main import app
 from tidegate.client import ClientSettings
-from tidegate.events.topics import JOBS, RESULTS
+from tidegate.events.topics import COMMANDS, JOBS, RESULTS, TOPICS, Topic
 from tidegate.runtime.dependencies import kafka_probe
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.settings import ServiceSettings
@@ -49,15 +49,23 @@ def test_a_service_does_not_start_on_topics_that_do_not_fit(kafka: str, service:
     assert "must have the same number of partitions" in end.stderr
 
 
-def test_partitions_added_to_the_jobs_topic_are_noticed(
-    kafka: str, settings: ClientSettings, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("topic", "means"),
+    [
+        (JOBS, "this service does not read the new ones"),
+        (COMMANDS, "no service starts with that, and a decider may end: docs/own-cluster.md says what to do"),
+    ],
+)
+def test_added_partitions_are_noticed(
+    kafka: str, settings: ClientSettings, caplog: pytest.LogCaptureFixture, topic: Topic, means: str
 ) -> None:
-    """A running service says once that it does not read them, and the doctor warns of them."""
-    ask, jobs = kafka_probe(settings), JOBS.named(settings.topic_prefix)
-    ask()
+    """A running service says once what they mean for it, and the doctor names the topic."""
+    ask, name = kafka_probe(settings), topic.named(settings.topic_prefix)
+    for _ in TOPICS:
+        ask()
     assert not caplog.messages
     admin = AdminClient(settings.kafka())  # its answers come only while it lives
-    for future in admin.create_partitions([NewPartitions(jobs, 3)]).values():
+    for future in admin.create_partitions([NewPartitions(name, 3)]).values():
         future.result(timeout=30)
 
     def told() -> bool:
@@ -65,13 +73,12 @@ def test_partitions_added_to_the_jobs_topic_are_noticed(
         return bool(caplog.messages)
 
     assert wait_until(told, 30)
-    ask()
-    assert caplog.messages == [
-        f"partitions were added to topic {jobs}: it had 2 and has 3; this service does not read the new ones"
-    ]
+    for _ in TOPICS:
+        ask()
+    assert caplog.messages == [f"partitions were added to topic {name}: it had 2 and has 3; {means}"]
     words = ["doctor", "-b", kafka, "--topic-prefix", settings.topic_prefix, "--work-dir", "/nonexistent"]
-    shown = CliRunner(env={"COLUMNS": "300"}).invoke(app, words).stdout
-    assert f"{jobs} has 3 partitions, the pipeline topics have 2" in shown
+    shown = CliRunner(env={"COLUMNS": "400"}).invoke(app, words).stdout
+    assert f"{name} has 3 partitions, the pipeline topics have 2" in shown or f"'{name}': 3" in shown
 
 
 def test_topics_cannot_be_created_without_a_broker() -> None:

@@ -12,12 +12,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from itertools import cycle
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry
 
-from tidegate.events.topics import JOBS
+from tidegate.events.topics import DEAD_LETTERS, JOBS, TOPICS
 from tidegate.runtime import metrics
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.reach import NoLogin, refusal
@@ -31,6 +32,10 @@ KAFKA_SECONDS = 5.0
 
 REFUSED_SECONDS = 60.0
 """How long Kafka may refuse the login before the service ends: a broker that has just started may know no passwords."""
+
+UNREAD = "this service does not read the new ones"
+UNORDERED = "no service starts with that, and a decider may end: docs/own-cluster.md says what to do"
+"""What partitions mean that were added to a topic of the pipelines."""
 
 Probe = Callable[[], object]
 """Asks one server something; returns when it has answered, and raises if it does not."""
@@ -99,15 +104,16 @@ class Dependencies:
 
 
 def kafka_probe(settings: ServiceSettings) -> Probe:
-    """Return a probe that asks the broker for the partitions of the jobs topic, and warns if some were added."""
+    """Return a probe that asks the broker for the partitions of one of the topics, and warns if some were added."""
     told: list[KafkaError] = []
     admin = AdminClient({**settings.kafka(), "error_cb": told.append})
-    topic, known = JOBS.named(settings.topic_prefix), 0
+    topics, known = cycle(topic for topic in TOPICS if topic is not DEAD_LETTERS), dict[str, int]()
 
     def ask() -> None:
-        nonlocal known
+        asked = next(topics)
+        name = asked.named(settings.topic_prefix)
         try:
-            found = admin.list_topics(topic, timeout=KAFKA_SECONDS)
+            found = admin.list_topics(name, timeout=KAFKA_SECONDS)
         except KafkaException:
             admin.poll(0)  # only now librdkafka tells what went wrong before
             if refused := refusal(settings, told):
@@ -116,10 +122,10 @@ def kafka_probe(settings: ServiceSettings) -> Probe:
         finally:
             admin.poll(0)  # hands librdkafka's log lines to Python's logging
             told.clear()
-        count = len(found.topics[topic].partitions)
-        if 0 < known < count:
-            text = "partitions were added to topic %s: it had %d and has %d; this service does not read the new ones"
-            log.warning(text, topic, known, count)
-        known = max(known, count)
+        before, count = known.get(name, 0), len(found.topics[name].partitions)
+        if 0 < before < count:
+            text = "partitions were added to topic %s: it had %d and has %d; %s"
+            log.warning(text, name, before, count, UNREAD if asked is JOBS else UNORDERED)
+        known[name] = max(before, count)
 
     return ask
