@@ -20,6 +20,7 @@ from tests.support.events import START, batch, codes, held, job, snapshot, stead
 from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guard import Verdict
 from tidegate.engine.guards import GUARDS
+from tidegate.engine.guards.progress import Ineffective
 from tidegate.engine.guards.state import MemoryPressure, StateSize
 from tidegate.engine.guards.timing import Cooldown
 from tidegate.engine.guards.worth import RestartBudget
@@ -937,3 +938,11 @@ def test_a_new_application_waits_as_long_as_growth(size: int, waits: bool) -> No
 def test_only_garbage_collection_above_the_limit_keeps_memory(gc: float | None, size: int, holds: bool) -> None:
     """It forbids fewer slots, and neither more of them nor a stop."""
     assert (MemoryPressure().dispose(size, case(evidence(gc_ratio=gc))) is not None) is holds
+
+
+@pytest.mark.parametrize(("size", "stops"), [(3, False), (4, False), (8, True)])
+def test_scale_ups_without_effect_stop_only_growth(size: int, stops: bool) -> None:
+    """Two of them say that more slots do not help, and nothing against fewer."""
+    useless = History(growth=Growth(AT - 600, 2, 4, 395.0, repeated=True))
+    of = case(evidence(utilization=1.0, true_processing_rate=400.0), history=useless)
+    assert (Ineffective().dispose(size, of) is not None) is stops
