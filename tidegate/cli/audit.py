@@ -25,6 +25,7 @@ from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
 from tidegate.replay.ranges import ranges_now
 from tidegate.runtime.consumer import spark_offsets
+from tidegate.runtime.redis_server import remedy_of
 from tidegate.runtime.settings import ServiceSettings, without_login
 from tidegate.terminal import stdout, table
 
@@ -142,8 +143,6 @@ def ends_now(settings: ServiceSettings) -> str:
 
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
-
-    from tidegate.runtime.redis_server import remedy_of  # noqa: PLC0415 - it imports redis
 
     known, shown = settings or ClientSettings(), without_login(url)
     options = known.model_copy(update={"redis_url": url}).redis()

@@ -40,6 +40,7 @@ from tidegate.fleet.warnings import in_words
 from tidegate.installed import engine
 from tidegate.remote.checkpoints import candidates, query_id
 from tidegate.remote.files import Files, Place, entries, log_directory
+from tidegate.runtime.redis_server import remedy_of
 from tidegate.runtime.settings import without_login
 from tidegate.runtime.topics import check_topics, configurations, ensure_topics, jobs_partitions
 from tidegate.stack import StackError, StackInfo, status
@@ -263,8 +264,6 @@ def own_topics(settings: ClientSettings, partitions: int) -> Iterator[Finding]:
 
 def _redis(settings: ClientSettings) -> Finding:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
-
-    from tidegate.runtime.redis_server import remedy_of  # noqa: PLC0415 - it imports redis
 
     url = without_login(settings.redis_url)
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"

@@ -6,12 +6,12 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from redis import Redis
-from redis.exceptions import RedisError
+if TYPE_CHECKING:
+    from redis import Redis  # not every image has it
 
-from tidegate.runtime.dependencies import Probe
+    from tidegate.runtime.dependencies import Probe
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def redis_probe(client: Redis, keys: Sequence[str], outage: Outage | None = None
     def ask() -> None:
         try:
             client.eval(WRITES, len(keys), *keys)
-        except RedisError as error:
+        except Exception as error:
             # After a failover, the old connections lead to a replica, for ever.
             client.connection_pool.disconnect(inuse_connections=False)
             if outage is not None:
