@@ -56,13 +56,11 @@ def _unusable(topic: TopicMetadata, in_sync: int) -> Iterator[TopicProblem]:
         yield TopicProblem("fail", found, "start the brokers that have them")
 
     def is_short(partition: PartitionMetadata) -> bool:
-        return len(partition.isrs) < in_sync
+        return len(partition.isrs) < min(in_sync, len(partition.replicas))  # Kafka 4 asks for no more than there are
 
     if short := [number for number, partition in led.items() if is_short(partition)]:
         found = f"with fewer replicas in sync than min.insync.replicas={in_sync}, so nobody can write them: partitions"
-        never = any(len(led[number].replicas) < in_sync for number in short)
-        remedy = "set min.insync.replicas to fewer than its replicas" if never else "start the other brokers"
-        yield TopicProblem("fail", f"{found} {_numbers(short)}", remedy)
+        yield TopicProblem("fail", f"{found} {_numbers(short)}", "start the other brokers")
 
 
 def _unfit_cleanup(suffix: str, config: Mapping[str, str]) -> Iterator[TopicProblem]:
