@@ -10,10 +10,15 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from services.collector.delivery import DeliveryQueue
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from tests.support.events import result, snapshot
 from tests.support.provider import StackProvider
+from tidegate.events.result import Phase
+from tidegate.events.topics import SNAPSHOTS
 from tidegate.runtime.poll import wait_until
+from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import create_topics
 
 
@@ -182,3 +187,21 @@ def test_a_broker_that_is_not_there_costs_a_bounded_time() -> None:
     with pytest.raises((KafkaException, TimeoutError)):
         offsets.end_offsets(["some-topic"])
     assert time.monotonic() - started < 5
+
+
+def test_what_one_topic_does_not_take_holds_nothing_else_back(kafka: str) -> None:
+    """It is not there; a partition without a leader is the same to the client. The rest arrives at once."""
+    settings = CollectorSettings(
+        bootstrap_servers=kafka, topic_prefix=f"h3-{uuid.uuid4().hex[:8]}.", delivery_timeout_seconds=20.0
+    )
+    create_topics(AdminClient(settings.kafka()), [NewTopic(SNAPSHOTS.named(settings.topic_prefix), 2, 1)])
+    counts = list[tuple[int, int]]()
+    queue = DeliveryQueue(Publisher(settings), 100, lambda arrived, lost: counts.append((arrived, lost)))
+    began = time.monotonic()
+    queue.put([(result("c", Phase.ACCEPTED), None)])
+    queue.put([(snapshot(number), None) for number in range(3)])
+    assert wait_until(lambda: sum(arrived for arrived, _ in counts) == 3, 30), counts
+    assert time.monotonic() - began < 15
+    assert wait_until(lambda: sum(lost for _, lost in counts) == 1, 40), counts
+    queue.close(30)
+    assert sum(arrived for arrived, _ in counts) == 3

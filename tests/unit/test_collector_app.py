@@ -37,7 +37,8 @@ from tidegate.events.wire import Wire
 from tidegate.remote.files import Place
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, TooManyDeadLetters
-from tidegate.runtime.producer import NotDelivered, TooLarge
+from tidegate.runtime.poll import wait_until
+from tidegate.runtime.producer import Delivered, NotDelivered, ProducerReplaced, TooLarge
 from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import JobReading
 
@@ -137,24 +138,39 @@ class FakeMaster:
 
 
 class FakePublisher:
-    """Records what is sent; `lost` makes the next flushes fail, `gate` blocks them."""
+    """Records what is sent; `lost` has the next events lost, `gate` holds back what the broker says."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Wire, bytes | None]] = []
         self.lost = 0
         self.gate: threading.Event | None = None
+        self.unled: set[str] = set()
+        """Jobs whose partition has no leader: nothing is said of their events before the flush."""
+        self.awaited: list[tuple[Wire, Delivered | None]] = []
 
-    def send(self, event: Wire, *, key: bytes | None = None) -> None:
+    def send(self, event: Wire, *, key: bytes | None = None, delivered: Delivered | None = None) -> None:
         """Record it."""
         self.sent.append((event, key))
+        self.awaited.append((event, delivered))
+
+    def serve(self) -> None:
+        """Tell of all events whose partition has a leader, if the gate is open; `lost` of them are."""
+        if self.gate is None or self.gate.is_set():
+            self._tell([one for one in self.awaited if getattr(one[0], "job_id", None) not in self.unled], None)
 
     def flush(self) -> None:
-        """Wait at the gate; fail `lost` times."""
+        """Wait at the gate, and tell of all."""
         if self.gate is not None:
             self.gate.wait(20)
-        if self.lost:
-            self.lost -= 1
-            raise NotDelivered("1 events not acknowledged after 30 s")
+        self.serve()
+        self._tell(list(self.awaited), NotDelivered("no leader"))
+
+    def _tell(self, told: list[tuple[Wire, Delivered | None]], error: NotDelivered | None) -> None:
+        for one in told:
+            self.awaited.remove(one)
+            assert one[1] is not None
+            one[1](NotDelivered("1 events not acknowledged after 30 s") if self.lost else error)
+            self.lost = max(0, self.lost - 1)
 
 
 class HangingLogs:
@@ -933,12 +949,12 @@ def test_an_event_that_is_too_large_costs_no_other_event() -> None:
     small, large = (snapshot_event(1, partitions=partitions) for partitions in (8, 9))
     publisher, counts = FakePublisher(), []
 
-    def send(event: Wire, *, key: bytes | None = None) -> None:
+    def send(event: Wire, *, key: bytes | None = None, delivered: Delivered | None = None) -> None:
         if event == large:
             raise TooLarge("tidegate.snapshots: Broker: Message size too large")
-        publisher.sent.append((event, key))
+        take(event, key=key, delivered=delivered)
 
-    publisher.send = send  # type: ignore[method-assign]
+    take, publisher.send = publisher.send, send  # type: ignore[method-assign]
     queue = DeliveryQueue(publisher, 10, lambda arrived, lost: counts.append((arrived, lost)))
     queue.put([(small, None), (large, None), (small, None)])
     queue.close(5.0)
@@ -957,3 +973,38 @@ def test_events_that_were_delivered_leave_room_for_others() -> None:
     assert counts.get(timeout=30) == (0, 3)
     queue.close(30.0)
     assert not queue._thread.is_alive()
+
+
+def test_a_partition_without_a_leader_costs_only_its_own_snapshots() -> None:
+    """Its acknowledgement may not come for half a minute: the snapshots of the other jobs do not wait for it."""
+    publisher, counts = FakePublisher(), list[tuple[int, int]]()
+    publisher.unled = {"unled"}
+    queue = DeliveryQueue(publisher, 10, lambda arrived, lost: counts.append((arrived, lost)))
+    unled, led = snapshot_event(1, job_id="unled"), [snapshot_event(number, job_id="led") for number in (1, 2)]
+    queue.put([(unled, None), (led[0], None)])
+    queue.put([(led[1], None)])
+    assert wait_until(lambda: sum(arrived for arrived, _ in counts) == 2, 5.0)
+    assert [event for event, _ in publisher.sent] == [unled, *led]
+    assert sum(lost for _, lost in counts) == 0
+    queue.close(5.0)
+    assert (sum(arrived for arrived, _ in counts), sum(lost for _, lost in counts)) == (2, 1)
+
+
+def test_what_a_producer_had_that_failed_for_good_is_lost() -> None:
+    """Of that there is no report; a new producer takes what comes later."""
+    publisher, counts = FakePublisher(), list[tuple[int, int]]()
+    publisher.unled = {"unled"}
+
+    def send(event: Wire, *, key: bytes | None = None, delivered: Delivered | None = None) -> None:
+        if len(publisher.sent) == 1:
+            publisher.sent.append((event, key))
+            raise ProducerReplaced("another one takes its place")
+        take(event, key=key, delivered=delivered)
+
+    take, publisher.send = publisher.send, send  # type: ignore[method-assign]
+    queue = DeliveryQueue(publisher, 10, lambda arrived, lost: counts.append((arrived, lost)))
+    first = [snapshot_event(number, job_id="unled") for number in (1, 2)]
+    queue.put([(event, None) for event in first])
+    queue.put([(snapshot_event(1, job_id="led"), None)])
+    queue.close(5.0)
+    assert (sum(arrived for arrived, _ in counts), sum(lost for _, lost in counts)) == (1, 2)

@@ -25,6 +25,14 @@ class TooLarge(NotDelivered):
     """The record is larger than its topic, or the producer, accepts."""
 
 
+class ProducerReplaced(NotDelivered):
+    """The client has failed for good: of what it had, nothing more is reported."""
+
+
+Delivered = Callable[[NotDelivered | None], None]
+"""Is told that a record has arrived, or why it has not."""
+
+
 class RecordProducer:
     """Produces each record once, in order, on the partition of its key.
 
@@ -51,7 +59,7 @@ class RecordProducer:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
-        delivered: Callable[[NotDelivered | None], None],
+        delivered: Delivered,
         **place: int,
     ) -> None:
         """Queue a record; `place` may hold its `partition` and its `timestamp` in milliseconds.
@@ -90,10 +98,11 @@ class RecordProducer:
         except _FATAL:
             raise self._replaced() from None
 
-    def _replaced(self) -> NotDelivered:
+    def _replaced(self) -> ProducerReplaced:
         """Replace the client; return what to raise for it."""
         self._producer = Producer(self._conf)
-        return NotDelivered("the producer has failed for good, as librdkafka's log says; another one takes its place")
+        text = "the producer has failed for good, as librdkafka's log says; another one takes its place"
+        return ProducerReplaced(text)
 
 
 def said(error: Exception) -> str:

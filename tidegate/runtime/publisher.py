@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.envelope import Record, encode
 from tidegate.events.wire import Wire
 from tidegate.runtime.dead_letters import without_bytes
-from tidegate.runtime.producer import NotDelivered, RecordProducer, TooLarge
+from tidegate.runtime.producer import Delivered, NotDelivered, RecordProducer, TooLarge
 from tidegate.runtime.settings import ServiceSettings
 
 REPORT_SECONDS = 0.02
@@ -26,9 +27,23 @@ class Publisher:
         self._failed: list[str] = []
         self._producer = RecordProducer(settings, **overrides)
 
-    def send(self, event: Wire, *, key: bytes | None = None, trace_id: str | None = None) -> None:
-        """Queue an event; `flush` tells whether it arrived. A dead letter that is too large goes without its bytes."""
-        self._put(self._send, event, key, trace_id)
+    def send(
+        self,
+        event: Wire,
+        *,
+        key: bytes | None = None,
+        trace_id: str | None = None,
+        delivered: Delivered | None = None,
+    ) -> None:
+        """Queue an event; `delivered`, or else `flush`, tells whether it arrived.
+
+        A dead letter that is too large goes without its bytes.
+        """
+        self._put(partial(self._send, delivered=delivered), event, key, trace_id)
+
+    def serve(self) -> None:
+        """Tell what was delivered since to whoever waits for it; raise `NotDelivered` if there will be no report."""
+        self._producer.poll(0)
 
     def send_raw(
         self,
@@ -40,7 +55,7 @@ class Publisher:
         timestamp_ms: int | None = None,
     ) -> None:
         """Queue a record unchanged under a full topic name, with a timestamp of its own if one is given."""
-        self._produce(topic, key, value, list(headers), timestamp_ms)
+        self._produce(topic, key, value, list(headers), timestamp_ms=timestamp_ms)
 
     def tombstone(self, topic: str, key: bytes) -> None:
         """Publish a null value for a key of a compacted topic; wait for the acknowledgement."""
@@ -84,16 +99,24 @@ class Publisher:
         if reports[0] is not None:
             raise reports[0]
 
-    def _send(self, record: Record) -> None:
-        self._produce(record.topic.named(self._prefix), record.key, record.value, record.headers)
+    def _send(self, record: Record, delivered: Delivered | None) -> None:
+        name = record.topic.named(self._prefix)
+        self._produce(name, record.key, record.value, record.headers, delivered=delivered)
 
     def _produce(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: _AnyHeaders, timestamp_ms: int | None = None
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: _AnyHeaders,
+        *,
+        timestamp_ms: int | None = None,
+        delivered: Delivered | None = None,
     ) -> None:
-        def delivered(error: NotDelivered | None) -> None:
+        def for_flush(error: NotDelivered | None) -> None:
             if error is not None:
                 self._failed.append(str(error))
 
         place = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
-        self._producer.produce(topic, key, value, headers, delivered, **place)
+        self._producer.produce(topic, key, value, headers, delivered or for_flush, **place)
         self._producer.poll(0)
