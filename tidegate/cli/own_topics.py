@@ -41,7 +41,7 @@ def problems_of(
     """
     if suffix == STATES and len(topic.partitions) != partitions:
         found = f"it has {len(topic.partitions)} partitions, the pipeline topics have {partitions}"
-        yield TopicProblem("fail", f"{found}, so no decider starts", "see docs/own-cluster.md, Create the topics")
+        yield TopicProblem("fail", f"{found}, so no decider starts", "see docs/own-cluster.md#if-partitions-were-added")
     yield from _unusable(topic, int(config.get("min.insync.replicas", 1)))
     if config:
         yield from _unfit_cleanup(suffix, config)
@@ -77,7 +77,7 @@ def _unfit_cleanup(suffix: str, config: Mapping[str, str]) -> Iterator[TopicProb
 
 
 def _short_memory(suffix: str, config: Mapping[str, str]) -> Iterator[TopicProblem]:
-    """Yield that commands or results are gone before nobody needs them any more."""
+    """Yield that commands or results are removed while they may still be needed."""
     for topic in (COMMANDS, RESULTS):
         needed = _DAY_MS * (topic.retention_days or 0)
         age, size = int(config.get("retention.ms", -1)), int(config.get("retention.bytes", -1))
