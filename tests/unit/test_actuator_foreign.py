@@ -140,6 +140,14 @@ def test_a_checkpoint_that_changes_is_somebody_elses(world: WrittenWorld) -> Non
     assert len(world.sizes) == 1
 
 
+def test_a_stop_of_what_has_ended_watches_no_checkpoint(world: WrittenWorld) -> None:
+    """It starts nothing, so it does not matter who writes."""
+    world.start()
+    world.drivers["driver-1-0"] = DriverState.ENDED
+    world.written_until = world.seconds + 1000
+    assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
+
+
 def test_a_job_that_was_scaled_to_zero_starts_without_a_watch(world: WrittenWorld) -> None:
     """The checkpoint stands where the stop left it, and would have moved in all that time."""
     world.start()
