@@ -12,11 +12,9 @@ local function decoded(raw)
   return whole and type(value['until']) == 'number' and value['until'] < YEAR_10000 and value or nil
 end
 
--- Returns which process of Redis answers; '' if it does not tell this user, who needs the right +info.
-local function server()
-  local told = redis.pcall('INFO', 'server')
-  return type(told) == 'string' and told:match('run_id:(%w+)') or ''
-end
+-- Which process of Redis answers; '' if it does not tell this user, who needs the right +info.
+local told = redis.pcall('INFO', 'server')
+local SERVER = type(told) == 'string' and told:match('run_id:(%w+)') or ''
 
 -- Returns whether the view was completed on this very server. Another one, after a failover or a restart, may lack the
 -- newest writes, or those of an hour, and still have the marker.
@@ -24,8 +22,7 @@ local function complete(marker)
   local raw = redis.pcall('GET', marker)
   if type(raw) ~= 'string' then return false end
   local fine, value = pcall(cjson.decode, raw)
-  local here = server()
-  return here == '' or (fine and type(value) == 'table' and value.server == here)
+  return SERVER == '' or (fine and type(value) == 'table' and value.server == SERVER)
 end
 
 -- Returns the cooldown as a table, nil if there is none, or false if the key is damaged.

@@ -6,7 +6,7 @@
 local prefix = ARGV[1]
 for i = 2, 3 do redis.call('SETRANGE', KEYS[i], 0, '') end
 if not complete(KEYS[1]) then return refused(KEYS[1]) end
-local seen = {cooldowns = {}, pools = {}, server = server()}
+local seen = {cooldowns = {}, pools = {}, server = SERVER}
 for _, job in ipairs(cjson.decode(ARGV[2])) do
   local cooldown = cooldown_at(prefix .. 'cooldown:' .. job)
   if cooldown == false then return refused(KEYS[1]) end

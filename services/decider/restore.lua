@@ -16,5 +16,5 @@ for _, hold in ipairs(cjson.decode(ARGV[3])) do
     redis.call('HSET', prefix .. 'pool:' .. hold.pool_id, hold.job_id, value)
   end
 end
-redis.call('SET', KEYS[1], cjson.encode({rebuilt_at = now, server = server()}))
+redis.call('SET', KEYS[1], cjson.encode({rebuilt_at = now, server = SERVER}))
 return {'restored'}
