@@ -813,9 +813,10 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
 def test_a_place_whose_job_is_removed_during_a_round_is_forgotten(tmp_path: Path) -> None:
     """Its answer would come back as a metric, and with it a thread, until some other job changes."""
     world = World(spec(tmp_path, "a"))
-    release = asyncio.Event()
+    asked, release = asyncio.Event(), asyncio.Event()
 
     async def slow() -> ClusterView:
+        asked.set()
         await release.wait()
         return parse_state(MASTER, "http://m:8080")
 
@@ -823,8 +824,12 @@ def test_a_place_whose_job_is_removed_during_a_round_is_forgotten(tmp_path: Path
         await world.begin()
         world.master.special["http://m:8080"] = slow
         await world.turn(10, settle=0.01)
+        await asyncio.wait_for(asked.wait(), 10)
         world.jobs.specs, world.jobs.changed = [], ["a"]
-        await world.turn(11, settle=0.3)
+        deadline = time.monotonic() + 10
+        while world.master.kept and time.monotonic() < deadline:  # the pass before may have read the jobs already
+            await world.turn(11, settle=0.3)
+        assert world.master.kept == set()
         release.set()
         await world.collector.finish(5.0)
         await asyncio.sleep(0)
