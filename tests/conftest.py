@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.provider import ProcessProvider, SparkCluster, StackProvider
 from tests.support.quarantine import BadQuarantine, quarantined
+from tests.support.redis_server import OwnCluster, running_cluster
 
 TIERS = {
     "unit": "one module, no servers",
@@ -240,6 +241,13 @@ def redis_url(stack: StackProvider) -> str:
     """The URL, password included, of a healthy Redis."""
     info = stack.need(redis=True)
     return info.redis_url.replace("redis://", f"redis://:{info.redis_password}@")
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
+    """Three primaries of a Redis in cluster mode; no test may break them for good."""
+    with running_cluster(stack.need(redis=True).redis_server, tmp_path_factory.mktemp("redis-cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

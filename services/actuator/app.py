@@ -27,6 +27,7 @@ from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.metrics import ACTUATOR, new_registry
 from tidegate.runtime.publisher import Publisher
+from tidegate.runtime.redis_client import RedisClient
 from tidegate.runtime.redis_server import Outage, address_of, redis_probe
 from tidegate.runtime.topics import check_topics
 from tidegate.runtime.tracer import tracer
@@ -43,7 +44,7 @@ def build(
     """Build the service; what is not passed in is made from the settings."""
     check_topics(settings)
     registry = new_registry(ACTUATOR)
-    redis_client = redis_client or redis.Redis.from_url(**settings.redis())
+    redis_client = redis_client or RedisClient(**settings.redis())
     publisher = producer or Publisher(settings)
     outage = Outage(address_of(redis_client), "until it can, the log and the control directory fence the jobs")
     asks_redis = redis_probe(redis_client, probed_keys(settings.redis_prefix), outage)

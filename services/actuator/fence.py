@@ -41,9 +41,9 @@ FENCE_SECONDS = 30 * 86_400
 _LUA = (Path(__file__).parent / "fence.lua").read_text(encoding="utf-8")
 
 
-def probed_keys(prefix: str) -> tuple[str, str]:
-    """Return keys of no fence, by which to find out whether Redis lets the actuator write, and has no cluster mode."""
-    return fence_key(prefix, ""), fence_key(prefix, "/")
+def probed_keys(prefix: str) -> tuple[str]:
+    """Return a key of no fence, by which to find out whether Redis lets the actuator write."""
+    return (fence_key(prefix, ""),)
 
 
 class Fence(Protocol):
@@ -131,7 +131,6 @@ class RedisFence:
     def __init__(self, client: redis.Redis, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
-        self._script = client.register_script(_LUA)
 
     def claim(self, control: Control, job_id: str, epoch: int, owner: str) -> Token | None:
         """Return the next token of `epoch`, which is now this owner's; None if a newer epoch has claimed the job."""
@@ -150,12 +149,11 @@ class RedisFence:
         """Return the token that forbids `token`; None if there is none, or if Redis does not answer."""
         try:
             args: list[str | int] = [token.epoch, token.run, owner, FENCE_SECONDS]
-            answer = cast(list[int], self._script(keys=[fence_key(self._prefix, job_id)], args=args))
+            # Not by its hash, as each job's fence may be on another node of a cluster, which lacks the script.
+            answer = cast(list[int], self._client.eval(_LUA, 1, fence_key(self._prefix, job_id), *args))
         except redis.RedisError as error:
             log.warning(
                 "job %s: Redis cannot be used (%s); the log and the control directory decide", job_id, in_words(error)
             )
-            # after a failover, the old connections lead to a replica, for ever
-            self._client.connection_pool.disconnect(inuse_connections=False)
             return None
         return None if answer[0] else Token(answer[1], answer[2])

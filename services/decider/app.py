@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 
 import faust
 from confluent_kafka import KafkaException
-from redis import Redis
 
 from services.decider.faust_app import RAW, drop, new_app, prepare_topics, still_assigned
 from services.decider.handler import Handler
@@ -45,6 +44,7 @@ from tidegate.runtime.logs import log_stopped
 from tidegate.runtime.meanwhile import meanwhile
 from tidegate.runtime.metrics import DECIDER, new_registry
 from tidegate.runtime.producer import said
+from tidegate.runtime.redis_client import RedisClient
 from tidegate.runtime.redis_server import redis_probe
 from tidegate.runtime.tracer import tracer
 
@@ -186,7 +186,7 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         on_refused=lambda error: metrics.dead_letters.labels(JOBS.suffix, error.code).inc(),
     )
     specs.start(on_failure=lambda error: exit_at_once("cannot follow the jobs topic", error))
-    asks_redis = redis_probe(Redis.from_url(**settings.redis()), written_keys(settings.redis_prefix))
+    asks_redis = redis_probe(RedisClient(**settings.redis()), written_keys(settings.redis_prefix))
     Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": asks_redis}).start()
     reservations = RedisReservations(
         connect(settings),

@@ -16,13 +16,17 @@ end
 local told = redis.pcall('INFO', 'server')
 local SERVER = type(told) == 'string' and told:match('run_id:(%w+)') or ''
 
--- Returns whether the view was completed on this very server. Another one, after a failover or a restart, may lack the
--- newest writes, or those of an hour, and still have the marker.
+-- How the names of all keys but the marker end: with the marker's name in braces where all have to be in one slot.
+local TAG = KEYS[1]:match('{.*}$') or KEYS[2]:match('{.*}$') or ''
+
+-- Returns whether the view was completed on this very server and under these names. Another server, after a failover or
+-- a restart, may lack the newest writes, or those of an hour, and still have the marker.
 local function complete(marker)
   local raw = redis.pcall('GET', marker)
   if type(raw) ~= 'string' then return false end
   local fine, value = pcall(cjson.decode, raw)
-  return SERVER == '' or (fine and type(value) == 'table' and value.server == SERVER)
+  if not fine or type(value) ~= 'table' then return false end
+  return (SERVER == '' or value.server == SERVER) and (value.tag or '') == TAG
 end
 
 -- Returns the cooldown as a table, nil if there is none, or false if the key is damaged.

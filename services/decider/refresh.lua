@@ -8,12 +8,12 @@ for i = 2, 3 do redis.call('SETRANGE', KEYS[i], 0, '') end
 if not complete(KEYS[1]) then return refused(KEYS[1]) end
 local seen = {cooldowns = {}, pools = {}, server = SERVER}
 for _, job in ipairs(cjson.decode(ARGV[2])) do
-  local cooldown = cooldown_at(prefix .. 'cooldown:' .. job)
+  local cooldown = cooldown_at(prefix .. 'cooldown:' .. job .. TAG)
   if cooldown == false then return refused(KEYS[1]) end
   seen.cooldowns[job] = cooldown
 end
 for _, pool in ipairs(cjson.decode(ARGV[3])) do
-  local key = prefix .. 'pool:' .. pool
+  local key = prefix .. 'pool:' .. pool .. TAG
   if not pool_at(key, '', 0) then return refused(KEYS[1]) end
   local flat, entries = redis.call('HGETALL', key), {}
   for i = 1, #flat, 2 do entries[flat[i]] = decoded(flat[i + 1]) end

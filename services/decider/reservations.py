@@ -8,6 +8,11 @@ a replica that took over, or a server that was restarted, may lack the newest wr
 A cached view comes from the newest `refresh`. It is enough to decide that there is nothing to do, and never enough to
 send a command.
 
+A Redis in cluster mode refuses a script whose keys are in several slots. The decider then uses names with a tag, which
+are all in one. Each rebuild begins without the tag again, and the marker says under which names it was made: a view
+under other names, as another decider might have, does not count. So no two deciders can use different names for long,
+and neither grants anything before it has rebuilt what the other one holds.
+
 An outage costs one timeout. For the next `retry_seconds` every answer is "unreachable" without asking Redis. What was
 to be released meanwhile is released by the first `refresh` after it. Otherwise nobody else could have these slots until
 they lapse, which may take an hour.
@@ -19,7 +24,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,13 +33,14 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
+from redis.exceptions import ClusterCrossSlotError, RedisError
 
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
 from tidegate.runtime.clock import Clock
-from tidegate.runtime.ledger import cooldown_key, pool_key, view_key
+from tidegate.runtime.ledger import cooldown_key, pool_key, slot_tag, view_key
+from tidegate.runtime.redis_client import AsyncRedisClient
 from tidegate.runtime.redis_server import Outage, address_of
 from tidegate.runtime.settings import RedisSettings
 
@@ -60,14 +65,17 @@ class RedisUnreachable(RuntimeError):
 
 
 def written_keys(prefix: str) -> tuple[str, str]:
-    """Return keys, of no job and no pool, by which to find out whether Redis lets the decider write."""
-    return cooldown_key(prefix, ""), pool_key(prefix, "")
+    """Return keys, of no job and no pool, by which to find out whether Redis lets the decider write.
+
+    They have the tag, so that a cluster is asked where it keeps all others.
+    """
+    return cooldown_key(prefix, "") + slot_tag(prefix), pool_key(prefix, "") + slot_tag(prefix)
 
 
-def connect(settings: RedisSettings) -> Redis:
+def connect(settings: RedisSettings) -> AsyncRedisClient:
     """Return a client that does not retry and waits no longer than the timeout."""
     retry = Retry(NoBackoff(), 0)
-    return Redis.from_url(**settings.redis(), retry=retry, max_connections=MOST_CONNECTIONS, decode_responses=True)
+    return AsyncRedisClient(**settings.redis(), retry=retry, max_connections=MOST_CONNECTIONS, decode_responses=True)
 
 
 class RedisReservations:
@@ -79,6 +87,8 @@ class RedisReservations:
         self._redis = redis
         self._clock = clock
         self._prefix = prefix
+        self._tag = ""
+        """How the names of cooldowns and pools end."""
         self._timeout = timeout_seconds
         self._retry = retry_seconds
         self._paused_until = 0.0
@@ -151,8 +161,9 @@ class RedisReservations:
         pools |= {hold.job_id: hold.pool_id for hold in holds}
         theirs = {key for job, pool in pools.items() for key in self._keys(job, pool)[:2]}
         everything = json.dumps([asdict(hold) for hold in holds])
+        self._tag = ""
         try:
-            keys = [view_key(self._prefix), *theirs]
+            keys = [view_key(self._prefix), *self._keys("", "")[:2], *theirs]
             (answer,) = await self._run("restore", keys, self._now(), self._prefix, everything)
         except RedisUnreachable:
             return False
@@ -183,7 +194,7 @@ class RedisReservations:
         jobs, pools = list(self._asked), sorted(set(self._asked.values()))
         cooldowns: dict[str, dict[str, Any]] = {}
         found: dict[str, dict[str, dict[str, Any]]] = {}
-        keys = view_key(self._prefix), *written_keys(self._prefix)
+        keys = [view_key(self._prefix), *self._keys("", "")[:2]]
         condition = RedisView.OK
         for first in range(0, max(1, len(jobs)), CHUNK):
             chunk = json.dumps(jobs[first : first + CHUNK])
@@ -228,10 +239,9 @@ class RedisReservations:
             raise RedisUnreachable("pausing after a failure")
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._scripts[name](keys=keys, args=list(args))
+                answer = await self._ask(name, keys, args)
         except (RedisError, OSError, TimeoutError) as error:
             self._paused_until = self._clock.monotonic() + self._retry
-            await self._forget_connections()
             self._outage.add(error)
             raise RedisUnreachable(str(error)) from error
         self._outage.end()
@@ -239,7 +249,13 @@ class RedisReservations:
             raise RedisUnreachable(f"script {name} answered {answer!r}")
         return answer
 
-    async def _forget_connections(self) -> None:
-        """Let the next call open new connections: after a failover, the old ones lead to a replica, for ever."""
-        with suppress(RedisError, OSError, TimeoutError):
-            await self._redis.connection_pool.disconnect(inuse_connections=False)
+    async def _ask(self, name: str, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+        """Run a script, under the names that this Redis takes."""
+        script, tag = self._scripts[name], slot_tag(self._prefix)
+        if not self._tag:
+            try:
+                return await script(keys=list(keys), args=list(args))
+            except ClusterCrossSlotError:
+                self._tag = tag
+        marker = view_key(self._prefix)
+        return await script(keys=[key if key == marker else key + tag for key in keys], args=list(args))

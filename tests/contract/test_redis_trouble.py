@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,76 +19,94 @@ from services.actuator.fence import RedisFence, probed_keys
 from services.decider.reservations import RedisReservations, connect, written_keys
 from tests.contract.test_reservations import hold
 from tests.support.provider import StackProvider
-from tests.support.redis_server import running_redis
+from tests.support.redis_server import ask, port_of, running_redis
 from tidegate.engine.reservations import Answer
 from tidegate.events.decision import RedisView
 from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.poll import wait_until
-from tidegate.runtime.redis_server import Outage, address_of, in_words, redis_probe, remedy_of
+from tidegate.runtime.redis_client import RedisClient
+from tidegate.runtime.redis_server import Outage, address_of, redis_probe, remedy_of
 from tidegate.runtime.settings import RedisSettings
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text("utf-8")
 USERS = re.findall(r"^ {4}ACL SETUSER (\w+) on >SECRET (.+)$", SECURITY, re.MULTILINE)
 
 
-@pytest.fixture
-def admin(stack: StackProvider, tmp_path: Path) -> Iterator[Redis]:
-    """An administrator's client of a Redis with the users that the documentation recommends."""
-    with running_redis(stack.need(redis=True).redis_server, tmp_path) as client:
+@pytest.fixture(params=["plain", "cluster"])
+def servers(request: pytest.FixtureRequest, stack: StackProvider, tmp_path: Path) -> Iterator[list[Redis]]:
+    """Administrators' clients of a Redis, or of all nodes of a cluster, with the users of the documentation.
+
+    The first node of the cluster does not have the decider's keys.
+    """
+    with ExitStack() as running:
+        if request.param == "plain":
+            found = [running.enter_context(running_redis(stack.need(redis=True).redis_server, tmp_path))]
+        else:
+            found = request.getfixturevalue("redis_cluster").nodes
         for name, rights in USERS:
-            order(client, f"ACL SETUSER {name} on >right {rights}")
-        yield client
+            order(found, f"ACL SETUSER {name} on >right {rights}")
+        yield found
+        order(found, "FLUSHALL; CONFIG SET lua-time-limit 5000")
 
 
-def settings_of(admin: Redis, user: str) -> RedisSettings:
+def settings_of(servers: list[Redis], user: str) -> RedisSettings:
     """Return the settings of a service with its own user."""
-    port = admin.connection_pool.connection_kwargs["port"]
-    return RedisSettings(
-        redis_url=f"redis://127.0.0.1:{port}/0", redis_username=user, redis_password=SecretStr("right")
-    )
+    url = f"redis://127.0.0.1:{port_of(servers[0])}/0"
+    return RedisSettings(redis_url=url, redis_username=user, redis_password=SecretStr("right"))
 
 
-def client_of(admin: Redis, user: str) -> Redis:
+def client_of(servers: list[Redis], user: str) -> RedisClient:
     """Return a client of a service's user."""
-    return Redis.from_url(**settings_of(admin, user).redis())
+    return RedisClient(**settings_of(servers, user).redis())
 
 
 BUSY = "busy"
+REPLICA = "replica"
+"""No trouble in a cluster, whose replicas name their primary."""
 TROUBLES = {
     "full": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "it is full: raise its maxmemory"),
     "alone": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "too few replicas follow it"),
-    "replica": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "this is a replica; the address must lead to the primary"),
+    REPLICA: ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "this is a replica; the address must lead to the primary"),
     "rights": (
         "ACL SETUSER decider -@write; ACL SETUSER actuator -@write",
         "ACL SETUSER decider +@write -@dangerous +info; ACL SETUSER actuator +@write -@dangerous",
         "give its user the rights in docs/how-to/security.md#redis",
     ),
-    BUSY: ("PING", "SCRIPT KILL", "another program's script keeps it busy"),
+    BUSY: (
+        "CONFIG SET lua-time-limit 50",
+        "SCRIPT KILL",
+        "another program's script keeps it busy",
+    ),
 }
 
 
 @contextmanager
-def trouble(admin: Redis, name: str) -> Iterator[None]:
-    """Let the server be in trouble for a while."""
+def trouble(servers: list[Redis], name: str) -> Iterator[None]:
+    """Let every server be in trouble for a while."""
     begin, end, _ = TROUBLES[name]
-    thread = threading.Thread(target=spin, args=(admin.connection_pool.connection_kwargs["port"],))
-    if name == BUSY:
-        admin.config_set("lua-time-limit", 50)
+    threads = [threading.Thread(target=spin, args=(port_of(server),)) for server in servers if name == BUSY]
+    order(servers, begin)
+    for thread in threads:
         thread.start()
-        assert wait_until(lambda: is_busy(admin), 10)
-    else:
-        order(admin, begin)
+    if threads:
+        assert wait_until(lambda: all(map(is_busy, servers)), 10)
     yield
-    order(admin, end)
-    if name == BUSY:
+    order(servers, end)
+    for thread in threads:
         thread.join(10)
 
 
-def order(admin: Redis, commands: str) -> None:
-    """Send commands, separated by semicolons."""
-    for command in commands.split("; "):
-        admin.execute_command(*command.split())  # type: ignore[no-untyped-call]
+def order(servers: list[Redis], commands: str) -> None:
+    """Send commands, separated by semicolons, to every server."""
+    for server in servers:
+        for command in commands.split("; "):
+            ask(server, *command.split())
+
+
+def keys_of(servers: list[Redis]) -> list[str]:
+    """Return all keys."""
+    return sorted(key for server in servers for key in ask(server, "KEYS", "*"))
 
 
 def spin(port: int) -> None:
@@ -97,30 +115,34 @@ def spin(port: int) -> None:
         other.eval("while true do end", 0)
 
 
-def is_busy(admin: Redis) -> bool:
+def is_busy(server: Redis) -> bool:
     """Return whether a script has run for too long."""
     try:
-        return not admin.ping()
+        return not server.ping()
     except RedisError:
         return True
 
 
-@pytest.mark.parametrize("name", TROUBLES)
+@pytest.mark.parametrize(
+    ("servers", "name"),
+    [(kind, name) for kind in ("plain", "cluster") for name in TROUBLES if (kind, name) != ("cluster", REPLICA)],
+    indirect=["servers"],
+)
 def test_a_redis_that_answers_but_takes_no_writes_is_told_of(
-    admin: Redis, name: str, caplog: pytest.LogCaptureFixture
+    servers: list[Redis], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A PING, or what only reads, would be answered: no alert, while no job is rescaled (F22)."""
-    outage = Outage(address_of(admin), "files decide")
-    decider = redis_probe(client_of(admin, "decider"), written_keys("tidegate:"))
-    actuator = redis_probe(client_of(admin, "actuator"), probed_keys("tidegate:"), outage)
+    outage = Outage(address_of(servers[0]), "files decide")
+    decider = redis_probe(client_of(servers, "decider"), written_keys("tidegate:"))
+    actuator = redis_probe(client_of(servers, "actuator"), probed_keys("tidegate:"), outage)
 
     async def play() -> None:
-        async with connect(settings_of(admin, "decider")) as asking:
+        async with connect(settings_of(servers, "decider")) as asking:
             reservations = RedisReservations(asking, SystemClock(), prefix="tidegate:", retry_seconds=0.01)
             await reservations.refresh()
             await reservations.restore([])
             assert await reservations.refresh() is RedisView.OK
-            with trouble(admin, name):
+            with trouble(servers, name):
                 for _ in range(3):
                     assert await reservations.refresh() is RedisView.UNREACHABLE
                     await asyncio.sleep(0.05)
@@ -138,20 +160,20 @@ def test_a_redis_that_answers_but_takes_no_writes_is_told_of(
     with caplog.at_level(logging.INFO):
         asyncio.run(play())
     told = [message for message in caplog.messages if " cannot be used " in message]
-    assert all(message.startswith(f"redis at {address_of(admin)} cannot") for message in told)
+    assert all(message.startswith(f"redis at {address_of(servers[0])} cannot") for message in told)
     assert [message.rpartition("; ")[2] for message in told] == ["no job is rescaled until it can", "files decide"]
     assert all(TROUBLES[name][-1] in message for message in told), told
     assert caplog.messages.count("redis answers again") == 2
-    assert admin.keys("tidegate:*:") == []
+    assert [key for key in keys_of(servers) if re.search(r":(\{|$)", key)] == []
 
 
 def test_users_with_the_documented_rights_can_do_their_work(
-    admin: Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    servers: list[Redis], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No more is needed, and the decider has what it needs to notice that another server took over."""
 
     async def decide() -> Answer:
-        async with connect(settings_of(admin, "decider")) as client:
+        async with connect(settings_of(servers, "decider")) as client:
             reservations = RedisReservations(client, SystemClock(), prefix="tidegate:")
             assert await reservations.refresh() is RedisView.REBUILDING
             assert await reservations.restore([])
@@ -162,29 +184,11 @@ def test_users_with_the_documented_rights_can_do_their_work(
             return answer
 
     assert asyncio.run(decide()) is Answer.TAKEN
-    fence = RedisFence(client_of(admin, "actuator"), "tidegate:")
+    fence = RedisFence(client_of(servers, "actuator"), "tidegate:")
     assert fence.claim(Control.at(tmp_path, "rates"), "rates", 7, "a") == Token(7, 1)
-    assert sorted(admin.keys()) == ["tidegate:fence:rates", "tidegate:view"]
-    assert client_of(admin, "monitor").info()["role"] == "master"
+    assert keys_of(servers) == ["tidegate:fence:rates", "tidegate:view"]
+    assert client_of(servers, "monitor").info()["role"] == "master"
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize("service", ["decider", "actuator"])
-def test_cluster_mode_is_told_of_at_the_start(service: str, stack: StackProvider, tmp_path: Path) -> None:
-    """Also if every slot is on the server that is asked, where each key alone could be written."""
-    server = stack.need(redis=True).redis_server
-    with running_redis(server, tmp_path, "--cluster-enabled", "yes") as admin:
-        admin.execute_command("CLUSTER", "ADDSLOTS", *range(16384))  # type: ignore[no-untyped-call]
-        assert wait_until(lambda: "cluster_state:ok" in cluster_info(admin), 20)
-        keys = written_keys if service == "decider" else probed_keys
-        with pytest.raises(RedisError) as refused:
-            redis_probe(admin, keys("tidegate:"))()
-    assert "it must not be in cluster mode" in in_words(refused.value)
-
-
-def cluster_info(admin: Redis) -> str:
-    """Return what the server says of its cluster, as it says it."""
-    return str(admin.eval("return redis.call('CLUSTER', 'INFO')", 0))
 
 
 SAID = {

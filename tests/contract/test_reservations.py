@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from services.decider.ports import Reservations
 from services.decider.reservations import RedisReservations
@@ -19,6 +18,7 @@ from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView, hold_for
 from tidegate.events.decision import RedisView
+from tidegate.runtime.redis_client import AsyncRedisClient
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -29,16 +29,21 @@ def hold(job: str = "a", decision: str = "d1", *, slots: int = 2, cooldown: floa
     return Hold(job, "blue", decision, slots, at + 300.0, at + cooldown if cooldown else 0.0)
 
 
-@pytest.fixture(params=["fake", "redis"])
+@pytest.fixture(params=["fake", "redis", "cluster"])
 def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Reservations, SetClock], Awaitable[None]]], None]:
     """Run a coroutine function with new, empty reservations."""
+    url = ""
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+    elif request.param == "cluster":
+        url = request.getfixturevalue("redis_cluster").url(0)
 
     @asynccontextmanager
     async def opened(clock: SetClock) -> AsyncIterator[Reservations]:
         if request.param == "fake":
             yield FakeReservations(clock)
             return
-        client = Redis.from_url(request.getfixturevalue("redis_url"), decode_responses=True)
+        client = AsyncRedisClient(url, decode_responses=True)
         reservations = RedisReservations(client, clock, prefix=f"test-{uuid.uuid4()}:", timeout_seconds=5)
         try:
             yield reservations
@@ -51,8 +56,6 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Reservations, Set
             async with opened(clock) as reservations:
                 await body(reservations, clock)
 
-        if request.param == "redis":
-            request.getfixturevalue("redis_url")
         asyncio.run(whole())
 
     return runner
@@ -62,7 +65,7 @@ Runner = Callable[[Callable[[Any, SetClock], Awaitable[None]]], None]
 
 
 class TestReservations:
-    """Runs on the fake and on Redis."""
+    """Runs on the fake, on Redis, and on Redis in cluster mode."""
 
     def test_nothing_is_granted_before_it_was_restored(self, run: Runner) -> None:
         """Empty reservations refuse everything: they do not prove that nothing is held."""

@@ -19,7 +19,14 @@ from pydantic import SecretStr
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ClusterCrossSlotError, MovedError, RedisError
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 
 from services.decider.reservations import RedisReservations
 from tests.contract.test_reservations import T, hold
@@ -30,9 +37,18 @@ from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
+from tidegate.runtime.redis_client import AsyncRedisClient
 from tidegate.runtime.settings import RedisSettings
 
 Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]
+
+
+@pytest.fixture(params=["plain", "cluster"])
+def either_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a plain Redis and of one in cluster mode, whose first node is unlikely to have the keys."""
+    if request.param == "plain":
+        return str(request.getfixturevalue("redis_url"))
+    return str(request.getfixturevalue("redis_cluster").url(0))
 
 
 def on_redis(url: str, body: Body) -> None:
@@ -40,7 +56,7 @@ def on_redis(url: str, body: Body) -> None:
 
     async def whole() -> None:
         clock = SetClock()
-        client = Redis.from_url(url, decode_responses=True)
+        client = AsyncRedisClient(url, decode_responses=True)
         prefix = f"test-{uuid.uuid4()}:"
         reservations = RedisReservations(client, clock, prefix=prefix, timeout_seconds=5)
         try:
@@ -50,6 +66,12 @@ def on_redis(url: str, body: Body) -> None:
             await client.aclose()
 
     asyncio.run(whole())
+
+
+def named(reservations: RedisReservations, job_id: str, pool_id: str) -> tuple[str, str, str]:
+    """Return the names that are in use for a job's cooldown, a pool, and the marker."""
+    cooldown, pool, marker = reservations._keys(job_id, pool_id)
+    return cooldown + reservations._tag, pool + reservations._tag, marker
 
 
 def in_pool(job_id: str, pool_id: str) -> JobSpec:
@@ -88,11 +110,11 @@ DAMAGED_ENTRIES = {
 
 
 @pytest.mark.parametrize("damage", ["type", "garbage", "shape", "no date", "pool type", *DAMAGED_ENTRIES])
-def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None:
+def test_a_damaged_key_denies_until_rebuilt(either_url: str, damage: str) -> None:
     """F24: a key of wrong type or content removes the marker and blocks changes until a rebuild repairs it."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
-        cooldown, pool = f"{prefix}cooldown:a", f"{prefix}pool:blue"
+        cooldown, pool, _ = named(reservations, "a", "blue")
         match damage:
             case "type":
                 await client.rpush(cooldown, "x")
@@ -113,38 +135,40 @@ def test_a_damaged_key_denies_until_rebuilt(redis_url: str, damage: str) -> None
         assert (await reservations.view("a", "blue")).cooldown_owner == "d1"
         assert (await reservations.view("b", "blue")).pool_reserved == 2
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
-def test_a_rebuild_deletes_only_our_own_keys(redis_url: str) -> None:
+def test_a_rebuild_deletes_only_our_own_keys(either_url: str) -> None:
     """A rebuild deletes the cooldowns and pools of its prefix and nothing else in the database."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
-        await client.set(f"{prefix}other", "kept")
-        await client.set(f"other-{prefix}cooldown:a", "kept")
+        cooldown, _, marker = named(reservations, "a", "blue")
+        other, others = cooldown.replace("cooldown:a", "other"), f"other-{cooldown}"
+        await client.set(other, "kept")
+        await client.set(others, "kept")
         await reservations.reserve(hold(), 10)
-        await client.delete(f"{prefix}view")
+        await client.delete(marker)
         assert await reservations.restore([], [in_pool("a", "blue")])
-        assert await client.get(f"{prefix}other") == "kept"
-        assert await client.get(f"other-{prefix}cooldown:a") == "kept"
-        assert set(await client.keys(f"{prefix}*")) == {f"{prefix}other", f"{prefix}view"}
-        await client.delete(f"other-{prefix}cooldown:a")
+        assert await client.get(other) == "kept"
+        assert await client.get(others) == "kept"
+        assert set(await client.keys(f"{prefix}*")) == {other, marker}
+        await client.delete(others)
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
-def test_a_rebuild_repairs_what_is_kept_of_every_job(redis_url: str) -> None:
+def test_a_rebuild_repairs_what_is_kept_of_every_job(either_url: str) -> None:
     """Also of one that this decider was never asked about: another decider found its key damaged."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
         other = RedisReservations(client, clock, prefix=prefix, timeout_seconds=5)
-        await client.set(f"{prefix}cooldown:b", "damaged")
-        await client.set(f"{prefix}pool:green", "damaged")
+        for key in named(reservations, "b", "green")[:2]:
+            await client.set(key, "damaged")
         assert (await other.view("b", "green")).redis is RedisView.REBUILDING
         assert await reservations.restore([], [in_pool("b", "green")])
         assert await other.view("b", "green") == ReservationView(RedisView.OK)
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
 def test_a_rebuild_makes_no_other_client_wait(redis_url: str) -> None:
@@ -169,7 +193,7 @@ def test_a_rebuild_makes_no_other_client_wait(redis_url: str) -> None:
     on_redis(second, body)
 
 
-def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
+def test_of_two_rebuilds_the_first_counts(either_url: str) -> None:
     """A slower rebuild never overwrites what was reserved after a faster one."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -180,11 +204,11 @@ def test_of_two_rebuilds_the_first_counts(redis_url: str) -> None:
         assert not await slow.restore([])
         assert (await slow.view("a", "blue")).cooldown_owner == "d1"
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
 @pytest.mark.parametrize("lost", ["release", "answer"])
-def test_what_an_outage_hides_from_redis_is_released_after_it(redis_url: str, lost: str) -> None:
+def test_what_an_outage_hides_from_redis_is_released_after_it(either_url: str, lost: str) -> None:
     """A command has ended, or was never sent, as its reservation got no answer: nobody else could have its slots."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -209,10 +233,10 @@ def test_what_an_outage_hides_from_redis_is_released_after_it(redis_url: str, lo
         assert (await reservations.view("b", "blue")).pool_reserved == 0
         assert reservations._owed == {}
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
-def test_a_command_that_ends_during_a_rebuild_holds_nothing_after_it(redis_url: str) -> None:
+def test_a_command_that_ends_during_a_rebuild_holds_nothing_after_it(either_url: str) -> None:
     """The rebuild may have read the topics before the command's last result was there."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -225,10 +249,10 @@ def test_a_command_that_ends_during_a_rebuild_holds_nothing_after_it(redis_url: 
         assert (await reservations.view("b", "blue")).pool_reserved == 0
         assert (await reservations.view("a", "blue")).cooldown_owner == "d1"
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
-def test_a_hold_that_is_taken_after_all_is_not_released(redis_url: str) -> None:
+def test_a_hold_that_is_taken_after_all_is_not_released(either_url: str) -> None:
     """A decision asks again in the same round, and its command goes out."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -240,10 +264,10 @@ def test_a_hold_that_is_taken_after_all_is_not_released(redis_url: str) -> None:
         assert await reservations.refresh() is RedisView.OK
         assert (await reservations.view("b", "blue")).pool_reserved == 2
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
-def test_a_cached_view_equals_a_fresh_view(redis_url: str) -> None:
+def test_a_cached_view_equals_a_fresh_view(either_url: str) -> None:
     """The cache covers jobs that were viewed before, with the same answer; for other jobs it has none."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -261,10 +285,10 @@ def test_a_cached_view_equals_a_fresh_view(redis_url: str) -> None:
         assert await reservations.refresh() is RedisView.REBUILDING
         assert reservations.cached_view("a", "blue") == ReservationView(RedisView.REBUILDING)
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
-def test_a_forgotten_job_is_read_no_more(redis_url: str) -> None:
+def test_a_forgotten_job_is_read_no_more(either_url: str) -> None:
     """A removed job, and its pool, are not asked for for ever; a new view brings them back."""
 
     async def body(reservations: RedisReservations, client: Redis, prefix: str, clock: SetClock) -> None:
@@ -279,7 +303,7 @@ def test_a_forgotten_job_is_read_no_more(redis_url: str) -> None:
         await reservations.refresh()
         assert reservations.cached_view("a", "pool-a") is not None
 
-    on_redis(redis_url, body)
+    on_redis(either_url, body)
 
 
 def test_a_user_without_the_right_to_write_is_refused(redis_url: str) -> None:
@@ -364,18 +388,25 @@ def test_an_outage_costs_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
     assert len([r for r in caplog.records if "cannot be used" in r.message]) == 1
 
 
-@pytest.mark.parametrize(
-    "refusal", [ClusterCrossSlotError("Keys in request don't hash to the same slot"), MovedError("5 127.0.0.1:1")]
-)
-def test_cluster_mode_is_named(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, refusal: RedisError
+CLUSTER_TROUBLES = {
+    "the cluster is down": ClusterDownError("CLUSTERDOWN The cluster is down"),
+    "keys are being moved to another node": TryAgainError("TRYAGAIN Multiple keys request during rehashing of slot"),
+    "keys are being moved to": AskError("5 127.0.0.1:1"),
+    "its nodes do not agree": MovedError("5 127.0.0.1:1"),
+    "keys are being moved": ResponseError("Script attempted to access a non local key in a cluster node"),
+}
+
+
+@pytest.mark.parametrize("remedy", CLUSTER_TROUBLES)
+def test_the_troubles_of_a_cluster_are_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, remedy: str
 ) -> None:
-    """It refuses our scripts, which have keys of several slots. Who only reads of no answer looks for an outage."""
+    """Nothing is granted, and the log says what to look at. Who only reads of no answer looks for an outage."""
 
     async def whole() -> ReservationView:
         async with Redis() as client:
-            monkeypatch.setattr(client, "evalsha", AsyncMock(side_effect=refusal))
+            monkeypatch.setattr(client, "evalsha", AsyncMock(side_effect=CLUSTER_TROUBLES[remedy]))
             return await RedisReservations(client, SetClock(), prefix="x:").view("a", "blue")
 
     assert asyncio.run(whole()).redis is RedisView.UNREACHABLE
-    assert "it must not be in cluster mode" in caplog.text
+    assert f"; {remedy}" in caplog.text

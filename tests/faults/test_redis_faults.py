@@ -26,6 +26,7 @@ from tidegate.events.decision import Decision, RedisView
 from tidegate.events.result import Phase
 from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
+from tidegate.runtime.redis_client import RedisClient
 from tidegate.stack import Stack, down, up
 
 pytestmark = pytest.mark.timeout(240)
@@ -211,7 +212,7 @@ def test_after_a_failover_the_decider_asks_the_new_primary(own: Stack, new: redi
 def test_after_a_failover_the_actuators_ask_the_new_primary(own: Stack, new: redis.Redis, tmp_path: Path) -> None:
     """While Redis refuses, the control directory decides; after that, Redis decides between two actuators again."""
     password = own.info.redis_password
-    with TcpProxy(own.info.ports.redis) as proxy, redis.Redis(port=proxy.port, password=password) as client:
+    with TcpProxy(own.info.ports.redis) as proxy, RedisClient(f"redis://:{password}@127.0.0.1:{proxy.port}") as client:
         fence = RedisFence(client, "x:")
         control = Control.at(tmp_path, "rates")
         assert fence.claim(control, "rates", 7, "a") == Token(7, 1)

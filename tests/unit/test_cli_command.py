@@ -683,16 +683,17 @@ def test_a_damaged_key_in_redis_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         def scan_iter(self, match: str) -> list[str]:
             return [match.replace("*", "rates")]
 
-        def get(self, _name: str) -> str:
-            return value
+        def get(self, name: str) -> str:
+            return "{}" if name == "tidegate:view" else value
 
-    monkeypatch.setattr("redis.Redis.from_url", lambda *_args, **_more: Damaged())
+    monkeypatch.setattr("tidegate.runtime.redis_client.RedisClient.whole", lambda *_: Damaged())
     ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", "redis://127.0.0.1:1/0"])
     assert ran.exit_code == 2
     assert "is damaged" in ran.stderr
 
 
 REDIS = {"redis_version": "7.4.1"}
+CLUSTER = {"redis_mode": "cluster"}
 VALKEY = {"redis_version": "7.2.4", "valkey_version": "8.1.1"}
 
 
@@ -701,8 +702,10 @@ VALKEY = {"redis_version": "7.2.4", "valkey_version": "8.1.1"}
     [
         (REDIS | {"redis_mode": "standalone"}, "ok", "7.4.1 at "),
         (VALKEY | {"server_mode": "standalone"}, "ok", "Valkey 8.1.1 at "),
-        (REDIS | {"redis_mode": "cluster"}, "fail", "7.4.1 at .+ is in cluster mode"),
-        (VALKEY | {"server_mode": "cluster"}, "fail", "Valkey 8.1.1 at .+ is in cluster mode"),
+        (REDIS | CLUSTER, "ok", "7.4.1 at .+ in cluster mode, password accepted"),
+        (VALKEY | {"server_mode": "cluster"}, "ok", "Valkey 8.1.1 at .+ in cluster mode, password accepted"),
+        (REDIS | CLUSTER | {"role": "slave", "master_host": "redis-0"}, "ok", "7.4.1 at .+ in cluster mode"),
+        (REDIS | CLUSTER | {"cluster_state": "fail"}, "fail", "7.4.1 at .+ is in a cluster whose state is fail"),
         (REDIS | {"role": "slave", "master_host": "redis-0"}, "fail", "7.4.1 at .+ is a replica of redis-0"),
         (REDIS | {"role": "master", "maxmemory": 1, "maxmemory_policy": "volatile-lru"}, "warn", ".+ volatile-lru"),
         (REDIS | {"role": "master", "maxmemory": 0, "maxmemory_policy": "volatile-lru"}, "ok", "7.4.1 at "),
@@ -712,7 +715,9 @@ def test_the_doctor_tells_which_redis_it_is(
     monkeypatch: pytest.MonkeyPatch, info: dict[str, str], verdict: str, shown: str
 ) -> None:
     """Valkey also gives the version of Redis that it replaces. Many are not fit: a replica, or one that drops keys."""
-    monkeypatch.setattr("redis.Redis.info", lambda *_: info)
+    monkeypatch.setattr("redis.Redis.info", lambda *_: dict(info))
+    state = {"cluster_state": info.get("cluster_state", "ok")}
+    monkeypatch.setattr("tidegate.runtime.redis_client.RedisClient.execute_command", lambda *_: state)
     found = doctor._redis(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
     assert found.verdict == verdict
     assert re.match(shown, found.found)

@@ -25,6 +25,7 @@ from tidegate.replay.audit.run import audit as run_audit
 from tidegate.replay.files import read_manifest
 from tidegate.replay.ranges import ranges_now
 from tidegate.runtime.consumer import spark_offsets
+from tidegate.runtime.ledger import fence_key, view_key
 from tidegate.runtime.redis_server import remedy_of
 from tidegate.runtime.settings import ServiceSettings, without_login
 from tidegate.terminal import stdout, table
@@ -144,16 +145,20 @@ def ends_now(settings: ServiceSettings) -> str:
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
+    from tidegate.runtime.redis_client import RedisClient  # noqa: PLC0415 - likewise
+
     known, shown = settings or ClientSettings(), without_login(url)
     options = known.model_copy(update={"redis_url": url}).redis()
     try:
-        client = redis.Redis.from_url(**options, decode_responses=True)
+        client = RedisClient(**options, decode_responses=True)
     except ValueError as error:
         raise Problem(f"--redis {shown}: {error}", "write it as redis://HOST:PORT/0") from None
+    prefix = known.redis_prefix
     try:
-        return read_redis(client, known.redis_prefix, datetime.now(UTC))
+        every = client.reach(lambda: client.whole(view_key(prefix), fence_key(prefix, "")))
+        return read_redis(every, prefix, datetime.now(UTC))
     except (redis.RedisError, OSError) as error:
         remedy = remedy_of(error) or "check the URL and TIDEGATE_REDIS_PASSWORD"
         raise Problem(f"--redis {shown}: {error}", remedy) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise Problem(f"--redis {shown}: a key under {known.redis_prefix} is damaged: {error!r}") from None
+        raise Problem(f"--redis {shown}: a key under {prefix} is damaged: {error!r}") from None

@@ -265,11 +265,16 @@ def own_topics(settings: ClientSettings, partitions: int) -> Iterator[Finding]:
 def _redis(settings: ClientSettings) -> Finding:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
+    from tidegate.runtime.redis_client import RedisClient  # noqa: PLC0415 - likewise
+
     url = without_login(settings.redis_url)
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"
     try:
-        with redis.Redis.from_url(**{**settings.redis(), "socket_timeout": 3, "socket_connect_timeout": 3}) as client:
-            server = client.info()
+        with RedisClient(**{**settings.redis(), "socket_timeout": 3, "socket_connect_timeout": 3}) as client:
+            server = client.reach(client.info)
+            if _in_cluster_mode(server):
+                with suppress(redis.exceptions.NoPermissionError):  # without +cluster|info, the services' logs tell
+                    server |= client.execute_command("CLUSTER INFO")
     except redis.AuthenticationError as error:
         return Finding("fail", "Redis", f"{url}: {error}", remedy)
     except (redis.RedisError, ValueError) as error:  # the latter for a port that is no number
@@ -283,10 +288,11 @@ def _redis(settings: ClientSettings) -> Finding:
 def _judged(server: Mapping[str, object], *, has_password: bool) -> tuple[Verdict, str, str]:
     """Judge a Redis by what it says of itself: return a verdict, what is found, and what to do."""
     policy = server.get("maxmemory_policy", "noeviction")
-    if "cluster" in (server.get("redis_mode"), server.get("server_mode")):  # which refuses scripts with several keys
-        remedy = "set TIDEGATE_REDIS_URL to a server that is not in cluster mode"
-        return "fail", " is in cluster mode, in which no job is rescaled", remedy
-    if server.get("role") == "slave":
+    clustered = _in_cluster_mode(server)
+    if server.get("cluster_state", "ok") != "ok":
+        remedy = "CLUSTER NODES shows which nodes lack: it needs most of its primaries, and one for every slot"
+        return "fail", f" is in a cluster whose state is {server['cluster_state']}, so no job is rescaled", remedy
+    if server.get("role") == "slave" and not clustered:  # in a cluster it names the primary
         remedy = "set TIDEGATE_REDIS_URL to an address that leads to the primary"
         return "fail", f" is a replica of {server.get('master_host')}, on which no job is rescaled", remedy
     if server.get("maxmemory") and policy != "noeviction":
@@ -294,7 +300,11 @@ def _judged(server: Mapping[str, object], *, has_password: bool) -> tuple[Verdic
         return "warn", f" may drop reservations when its memory is full (maxmemory-policy {policy})", remedy
     if not has_password:
         return "warn", ", which needs no password", "set a password in Redis"
-    return "ok", ", password accepted", ""
+    return "ok", f"{' in cluster mode' if clustered else ''}, password accepted", ""
+
+
+def _in_cluster_mode(server: Mapping[str, object]) -> bool:
+    return "cluster" in (server.get("redis_mode"), server.get("server_mode"))
 
 
 def _master(info: StackInfo) -> str:

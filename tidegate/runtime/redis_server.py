@@ -21,9 +21,16 @@ PING, is answered by a replica too, by a server without free memory, and to a us
 
 REMEDIES = (
     (
-        "cluster|slot|^(Moved|Ask)Error",
-        "it must not be in cluster mode, where Redis refuses scripts with keys of several slots",
+        "CLUSTERDOWN|^ClusterDown|Hash slot not served",
+        "the cluster is down: it needs most of its primaries, and one for every slot; CLUSTER NODES shows which lack",
     ),
+    (
+        "TRYAGAIN|^TryAgain|^AskError|non local key",
+        "keys are being moved to another node; wait, and end a move that was broken off with redis-cli --cluster fix",
+    ),
+    ("^MovedError", "its nodes do not agree on which of them has the keys; wait, and compare their CLUSTER NODES"),
+    ("^NoCluster", "name one address that leads to the primary; only nodes of one cluster may be named together"),
+    ("SELECT is not allowed", "a cluster has only database 0: let the URL end with /0"),
     (
         "^Auth",
         "check user and password; a service reads them once, so restart it when they have changed",
@@ -41,6 +48,10 @@ REMEDIES = (
     ("max number of clients", "raise its maxclients, or find out who has so many connections open"),
     ("DB index", "name a database that it has at the end of the URL"),
     ("^TimeoutError", "it did not answer in time: look at its load, and at the network"),
+    (
+        "(Hostname|IP address) mismatch",
+        "ask it by a name that its certificate has; the nodes of a cluster must announce such names",
+    ),
     ("certificate", "name its authority in the URL: rediss://…?ssl_ca_certs=FILE"),
 )
 """By what an error is called, or says."""
@@ -92,8 +103,6 @@ def redis_probe(client: Redis, keys: Sequence[str], outage: Outage | None = None
         try:
             client.eval(WRITES, len(keys), *keys)
         except Exception as error:
-            # After a failover, the old connections lead to a replica, for ever.
-            client.connection_pool.disconnect(inuse_connections=False)
             if outage is not None:
                 outage.add(error)
             raise

@@ -73,25 +73,36 @@ class RedisContents:
     """By pool and job: decision, until, slots."""
     fences: Mapping[str, int]
     """By job: epoch."""
+    tag: str = ""
+    """How the names of cooldowns and slots end."""
 
 
 def read_redis(client: ReadsRedis, prefix: str, now: datetime) -> RedisContents:
     """Return what is in Redis; raises redis' errors, and `ValueError` or `KeyError` for a key that is damaged."""
     cooldowns, slots, fences = {}, {}, {}
-    for key in client.scan_iter(match=f"{prefix}{COOLDOWN}*"):
+    marker = client.get(view_key(prefix))
+    tag = str(dict(json.loads(marker)).get("tag", "")) if marker else ""
+    for key, job in _named(client, prefix + COOLDOWN, tag):
         if raw := client.get(key):
             entry = json.loads(raw)
-            cooldowns[key.removeprefix(prefix + COOLDOWN)] = str(entry["decision_id"]), float(entry["until"])
-    for key in client.scan_iter(match=f"{prefix}{POOL}*"):
+            cooldowns[job] = str(entry["decision_id"]), float(entry["until"])
+    for key, pool in _named(client, prefix + POOL, tag):
         for job, raw in client.hgetall(key).items():
             entry = json.loads(raw)
-            held = str(entry["decision_id"]), float(entry["until"]), int(entry["slots"])
-            slots[key.removeprefix(prefix + POOL), job] = held
-    for key in client.scan_iter(match=f"{prefix}{FENCE}*"):
+            slots[pool, job] = str(entry["decision_id"]), float(entry["until"]), int(entry["slots"])
+    for key, job in _named(client, prefix + FENCE, ""):
         if held := client.hgetall(key):
-            fences[key.removeprefix(prefix + FENCE)] = int(held["epoch"])
-    complete = bool(client.exists(view_key(prefix)))
-    return RedisContents(prefix, now.timestamp(), complete, cooldowns, slots, fences)
+            fences[job] = int(held["epoch"])
+    complete = bool(marker and client.exists(view_key(prefix)))
+    return RedisContents(prefix, now.timestamp(), complete, cooldowns, slots, fences, tag)
+
+
+def _named(client: ReadsRedis, start: str, tag: str) -> Iterator[tuple[str, str]]:
+    """Return the keys that begin so and end with the tag, each with what is between, which has no braces."""
+    for key in client.scan_iter(match=f"{start}*"):
+        name = key.removeprefix(start)
+        if name.endswith(tag) and "{" not in name.removesuffix(tag):
+            yield key, name.removesuffix(tag)
 
 
 def create_ledger(spark: SparkSession, contents: RedisContents, job: str | None) -> None:
@@ -125,7 +136,7 @@ def compare_holds(
             verdict = "ok" if _same(there, given) else "finding"
             if verdict != "ok" and (job in young or not contents.complete):
                 verdict = "not provable"
-            name = contents.prefix + (COOLDOWN + job if kind == "cooldown" else POOL + key[0])
+            name = contents.prefix + (COOLDOWN + job if kind == "cooldown" else POOL + key[0]) + contents.tag
             yield kind, job, name, verdict, _told(there), _told(given)
 
 
