@@ -224,7 +224,8 @@ class RedisSettings(ServiceSettings):
     """Settings of a service that also uses Redis."""
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", pattern=r"^(rediss?|unix)://")
-    """With `rediss://` for TLS, and without the password, which belongs in `redis_password`."""
+    """With `rediss://` for TLS, and without the password, which belongs in `redis_password`. Several nodes of a cluster
+    may be named, separated by commas."""
     redis_username: str | None = None
     """User of Redis' access rules; without one, the default user."""
     redis_password: SecretStr | None = None
