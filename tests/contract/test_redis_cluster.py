@@ -25,7 +25,7 @@ from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.ledger import fence_key, view_key
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.redis_client import RedisClient, addresses_of
-from tidegate.runtime.redis_server import in_words, redis_probe
+from tidegate.runtime.redis_server import in_words, redis_probe, remedy_of
 from tidegate.runtime.settings import RedisSettings
 
 PREFIX = "tidegate:"
@@ -227,6 +227,19 @@ def test_an_audit_reads_what_every_node_has(redis_cluster: OwnCluster, tmp_path:
     assert dict(contents.slots) == {("blue", "a"): ("decision-a", until, 8)}
     assert contents.fences == {f"{number}": 7 for number in range(8)}
     assert contents.tag == "{audited:view}"
+
+
+def test_an_audit_that_may_not_ask_for_the_nodes_says_which_right_it_lacks(redis_cluster: OwnCluster) -> None:
+    """What the client says, that it is no cluster, would mislead."""
+    for node in redis_cluster.nodes:
+        ask(node, "ACL", "SETUSER", "auditor", "on", ">right", "~tidegate:*", "+@read", "+@connection")
+    with RedisClient(redis_cluster.url(0), username="auditor", password="right") as client:
+        with pytest.raises(RedisError) as refused:
+            client.whole(view_key(PREFIX), fence_key(PREFIX, ""))
+        assert remedy_of(refused.value) == "give its user the right +cluster|slots on every node"
+        for node in redis_cluster.nodes:
+            ask(node, "ACL", "SETUSER", "auditor", "+cluster|slots")
+        assert list(client.whole(view_key(PREFIX), fence_key(PREFIX, "")).scan_iter(f"{PREFIX}*")) == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from redis import Redis, RedisCluster
 from redis.asyncio import Redis as AsyncRedis
-from redis.exceptions import ClusterCrossSlotError, MovedError, NoScriptError, RedisError
+from redis.exceptions import ClusterCrossSlotError, MovedError, NoScriptError, RedisClusterException, RedisError
 from redis.exceptions import ConnectionError as NoAnswer
 from redis.exceptions import TimeoutError as TooSlow
 from redis.utils import str_if_bytes
@@ -38,6 +38,10 @@ class NoCluster(RedisError):
     """Several servers that are no cluster: two services might each reserve in another one."""
 
 
+class NoNodes(RedisError):
+    """A cluster does not tell which nodes it has."""
+
+
 class Nodes(Generic[C]):
     """The clients of single servers, and which of them is asked at present."""
 
@@ -54,7 +58,7 @@ class Nodes(Generic[C]):
 
     def follow(self, asked: C, moved: MovedError) -> C:
         """Return the node that has the keys, by what another one said."""
-        host = moved.host or asked.connection_pool.connection_kwargs["host"]
+        host = moved.host or asked.connection_pool.connection_kwargs.get("host", "")
         place = f"[{host}]:{moved.port}" if ":" in host else f"{host}:{moved.port}"
         node: C = self._at(_at_place(self._addresses[0], place))
         self.now = node
@@ -153,8 +157,13 @@ class RedisClient(Redis):
         try:
             self.exists(*keys)
         except ClusterCrossSlotError:
+            pass
+        else:
+            return self
+        try:
             return RedisCluster.from_url(self.nodes.url(), **self._options)
-        return self
+        except RedisClusterException as error:  # which is no RedisError, and does not tell of rights
+            raise NoNodes(f"the nodes of the cluster are not told: {error}") from error
 
 
 class AsyncRedisClient(AsyncRedis):

@@ -30,6 +30,7 @@ REMEDIES = (
     ),
     ("^MovedError", "its nodes do not agree on which of them has the keys; wait, and compare their CLUSTER NODES"),
     ("^NoCluster", "name one address that leads to the primary; only nodes of one cluster may be named together"),
+    ("^NoNodes", "give its user the right +cluster|slots on every node"),
     ("SELECT is not allowed", "a cluster has only database 0: let the URL end with /0"),
     (
         "^Auth",
