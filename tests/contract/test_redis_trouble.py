@@ -51,8 +51,8 @@ def servers(request: pytest.FixtureRequest, stack: StackProvider, tmp_path: Path
 
 
 def settings_of(servers: list[Redis], user: str) -> RedisSettings:
-    """Return the settings of a service with its own user."""
-    url = f"redis://127.0.0.1:{port_of(servers[0])}/0"
+    """Return the settings of a service with its own user, which names all nodes of a cluster."""
+    url = f"redis://{','.join(f'127.0.0.1:{port_of(server)}' for server in servers)}/0"
     return RedisSettings(redis_url=url, redis_username=user, redis_password=SecretStr("right"))
 
 

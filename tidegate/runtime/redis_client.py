@@ -53,8 +53,8 @@ class Nodes(Generic[C]):
         self.now: C = self._at(self._addresses[0])
         self.servers = len(self._addresses)
         """How many the URL names."""
-        self.unproven = self.servers > 1
-        """Whether the server that is asked has yet to show that it is in cluster mode."""
+        self._proven: C | None = None
+        """Which server has shown that it is in cluster mode."""
 
     def follow(self, asked: C, moved: MovedError) -> C:
         """Return the node that has the keys, by what another one said."""
@@ -68,15 +68,19 @@ class Nodes(Generic[C]):
         """Ask the next server in the URL, unless another one is asked already."""
         if self.now is failed:
             self._turn += 1
-            self.unproven = self.servers > 1
+            self._proven = None
             self.now = self._at(self._addresses[self._turn % self.servers])
 
-    def prove(self, greeting: Any) -> None:
+    def must_prove(self, node: C) -> bool:
+        """Return whether a server has yet to show that it is in cluster mode."""
+        return self.servers > 1 and self._proven is not node
+
+    def prove(self, node: C, greeting: Any) -> None:
         """Raise `NoCluster` if a server's greeting does not say that it is in cluster mode."""
         pairs = greeting if isinstance(greeting, Mapping) else dict(zip(greeting[::2], greeting[1::2], strict=True))
         if {str_if_bytes(name): value for name, value in pairs.items()}.get("mode") not in ("cluster", b"cluster"):
             raise NoCluster("the URL names several servers, and one of them is not in cluster mode")
-        self.unproven = False
+        self._proven = node
 
     def url(self) -> str:
         """Return the URL of the server that is asked."""
@@ -121,8 +125,8 @@ class RedisClient(Redis):
         """Send a command to the server that has the keys."""
         node: Any = self.nodes.now
         try:
-            if self.nodes.unproven:
-                self.nodes.prove(node.execute_command("HELLO"))
+            if self.nodes.must_prove(node):
+                self.nodes.prove(node, node.execute_command("HELLO"))
             for _ in range(HOPS):
                 try:
                     return node.execute_command(*args, **options)
@@ -177,8 +181,8 @@ class AsyncRedisClient(AsyncRedis):
         """Send a command to the server that has the keys."""
         node: Any = self.nodes.now
         try:
-            if self.nodes.unproven:
-                self.nodes.prove(await node.execute_command("HELLO"))
+            if self.nodes.must_prove(node):
+                self.nodes.prove(node, await node.execute_command("HELLO"))
             for _ in range(HOPS):
                 try:
                     return await node.execute_command(*args, **options)
