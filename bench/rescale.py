@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
@@ -26,6 +25,7 @@ from services.actuator.settings import ActuatorSettings
 from tidegate.client import ClientSettings
 from tidegate.events.job import Application, JobSpec, Scaling
 from tidegate.remote.files import Place
+from tidegate.remote.redis_client import RedisClient
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import create_topics, ensure_topics
@@ -206,7 +206,7 @@ def arrived(info: StackInfo, topic: str, at: float) -> int:
 
 def operator_for(spec: JobSpec, settings: ActuatorSettings) -> JobOperator:
     """Return an operator whose actuator fences with Redis and publishes its results, as the service does."""
-    fence = RedisFence(redis.Redis.from_url(**settings.redis()), settings.redis_prefix)
+    fence = RedisFence(RedisClient(**settings.redis()), settings.redis_prefix)
     publisher = Publisher(settings)
     return JobOperator(
         spec,

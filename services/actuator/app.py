@@ -20,6 +20,7 @@ from services.actuator.metrics import ActuatorMetrics
 from services.actuator.settings import ActuatorSettings
 from tidegate.launcher.kubernetes.api import Api
 from tidegate.remote.files import Files
+from tidegate.remote.redis_client import RedisClient
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.consumer import group_consumer
 from tidegate.runtime.dependencies import Dependencies, kafka_probe
@@ -27,7 +28,6 @@ from tidegate.runtime.health import Health
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.metrics import ACTUATOR, new_registry
 from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.redis_client import RedisClient
 from tidegate.runtime.redis_server import Outage, address_of, redis_probe
 from tidegate.runtime.topics import check_topics
 from tidegate.runtime.tracer import tracer

@@ -35,6 +35,7 @@ from services.decider.watchdog import Watchdog
 from tidegate.events.decision import RedisView
 from tidegate.events.topics import JOBS, RESULTS, SNAPSHOTS
 from tidegate.installed import engine_name
+from tidegate.remote.redis_client import RedisClient
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.consumer import Partition
 from tidegate.runtime.dead_letters import ConsumedRecord, DeadLetterLimit
@@ -44,7 +45,6 @@ from tidegate.runtime.logs import log_stopped
 from tidegate.runtime.meanwhile import meanwhile
 from tidegate.runtime.metrics import DECIDER, new_registry
 from tidegate.runtime.producer import said
-from tidegate.runtime.redis_client import RedisClient
 from tidegate.runtime.redis_server import redis_probe
 from tidegate.runtime.tracer import tracer
 

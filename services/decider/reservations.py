@@ -38,9 +38,9 @@ from redis.exceptions import ClusterCrossSlotError, RedisError
 from tidegate.engine.reservations import Answer, Hold, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
+from tidegate.remote.redis_client import AsyncRedisClient
 from tidegate.runtime.clock import Clock
 from tidegate.runtime.ledger import cooldown_key, pool_key, slot_tag, view_key
-from tidegate.runtime.redis_client import AsyncRedisClient
 from tidegate.runtime.redis_server import Outage, address_of
 from tidegate.runtime.settings import RedisSettings
 

@@ -20,11 +20,11 @@ from tests.support.redis_server import OwnCluster, ask, port_of, running_cluster
 from tidegate.engine.reservations import Answer, Hold
 from tidegate.events.decision import RedisView
 from tidegate.launcher.control.files import Control, Token
+from tidegate.remote.redis_client import RedisClient, addresses_of
 from tidegate.replay.audit.ledger import read_redis
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.ledger import fence_key, view_key
 from tidegate.runtime.poll import wait_until
-from tidegate.runtime.redis_client import RedisClient, addresses_of
 from tidegate.runtime.redis_server import in_words, redis_probe, remedy_of
 from tidegate.runtime.settings import RedisSettings
 

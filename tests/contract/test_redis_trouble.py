@@ -23,9 +23,9 @@ from tests.support.redis_server import ask, port_of, running_redis
 from tidegate.engine.reservations import Answer
 from tidegate.events.decision import RedisView
 from tidegate.launcher.control.files import Control, Token
+from tidegate.remote.redis_client import RedisClient
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.poll import wait_until
-from tidegate.runtime.redis_client import RedisClient
 from tidegate.runtime.redis_server import Outage, address_of, redis_probe, remedy_of
 from tidegate.runtime.settings import RedisSettings
 

@@ -18,7 +18,7 @@ from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, Hold, ReservationView, hold_for
 from tidegate.events.decision import RedisView
-from tidegate.runtime.redis_client import AsyncRedisClient
+from tidegate.remote.redis_client import AsyncRedisClient
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

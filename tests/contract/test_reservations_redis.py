@@ -37,7 +37,7 @@ from tests.support.set_clock import SetClock
 from tidegate.engine.reservations import Answer, ReservationView
 from tidegate.events.decision import RedisView
 from tidegate.events.job import JobSpec
-from tidegate.runtime.redis_client import AsyncRedisClient
+from tidegate.remote.redis_client import AsyncRedisClient
 from tidegate.runtime.settings import RedisSettings
 
 Body = Callable[[RedisReservations, Redis, str, SetClock], Awaitable[None]]

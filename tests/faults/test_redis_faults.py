@@ -25,8 +25,8 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision, RedisView
 from tidegate.events.result import Phase
 from tidegate.launcher.control.files import Control, Token
+from tidegate.remote.redis_client import RedisClient
 from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.redis_client import RedisClient
 from tidegate.stack import Stack, down, up
 
 pytestmark = pytest.mark.timeout(240)

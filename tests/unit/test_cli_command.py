@@ -686,7 +686,7 @@ def test_a_damaged_key_in_redis_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         def get(self, name: str) -> str:
             return "{}" if name == "tidegate:view" else value
 
-    monkeypatch.setattr("tidegate.runtime.redis_client.RedisClient.whole", lambda *_: Damaged())
+    monkeypatch.setattr("tidegate.remote.redis_client.RedisClient.whole", lambda *_: Damaged())
     ran = CliRunner().invoke(app, ["audit", "--from", str(tmp_path), "--redis", "redis://127.0.0.1:1/0"])
     assert ran.exit_code == 2
     assert "is damaged" in ran.stderr
@@ -717,7 +717,7 @@ def test_the_doctor_tells_which_redis_it_is(
     """Valkey also gives the version of Redis that it replaces. Many are not fit: a replica, or one that drops keys."""
     monkeypatch.setattr("redis.Redis.info", lambda *_: dict(info))
     state = {"cluster_state": info.get("cluster_state", "ok")}
-    monkeypatch.setattr("tidegate.runtime.redis_client.RedisClient.execute_command", lambda *_: state)
+    monkeypatch.setattr("tidegate.remote.redis_client.RedisClient.execute_command", lambda *_: state)
     found = doctor._redis(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
     assert found.verdict == verdict
     assert re.match(shown, found.found)

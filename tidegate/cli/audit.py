@@ -145,7 +145,7 @@ def ends_now(settings: ServiceSettings) -> str:
 def _redis(url: str, settings: ClientSettings | None) -> RedisContents:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
-    from tidegate.runtime.redis_client import RedisClient  # noqa: PLC0415 - likewise
+    from tidegate.remote.redis_client import RedisClient  # noqa: PLC0415 - likewise
 
     known, shown = settings or ClientSettings(), without_login(url)
     options = known.model_copy(update={"redis_url": url}).redis()

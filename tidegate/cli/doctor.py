@@ -265,7 +265,7 @@ def own_topics(settings: ClientSettings, partitions: int) -> Iterator[Finding]:
 def _redis(settings: ClientSettings) -> Finding:
     import redis  # noqa: PLC0415 - few commands need it, and it takes long to import
 
-    from tidegate.runtime.redis_client import RedisClient  # noqa: PLC0415 - likewise
+    from tidegate.remote.redis_client import RedisClient  # noqa: PLC0415 - likewise
 
     url = without_login(settings.redis_url)
     remedy = "set TIDEGATE_REDIS_URL and TIDEGATE_REDIS_PASSWORD as for the services"

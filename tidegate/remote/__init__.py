@@ -1,1 +1,1 @@
-"""What collector and actuator reach of a job's cluster: files on any file system, and YARN's ResourceManager."""
+"""What services reach over the network: a job's files on any file system, YARN's ResourceManager, and Redis."""

@@ -1,4 +1,4 @@
-"""A client of Redis, plain or in cluster mode, and the only way in which Tidegate opens one.
+"""A client of Redis, plain or in cluster mode: the one that services and commands use.
 
 It asks the address in the URL. A node of a cluster that does not have the keys names the one that does, and the client
 asks that node from then on. Nothing tells it beforehand that there is a cluster, so it needs no setting and no right.
