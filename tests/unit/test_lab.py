@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from tests.support.programs import ROOT, captured
 from tidegate.engine.reservations import Answer, hold_for
 from tidegate.engine.third_party import PolicyFailed
 from tidegate.events.result import Phase
@@ -240,6 +242,14 @@ def test_the_lab_command_prints_and_draws(tmp_path: Path) -> None:
     refused = CliRunner().invoke(lab_app, ["--policy", "nope"])
     assert refused.exit_code == 2
     assert "unknown policy 'nope'" in refused.output
+
+
+@pytest.mark.parametrize("module", ["", ".drawn_pipelines", ".pipelines", ".tune", ".zero"])
+def test_without_its_packages_a_program_of_the_lab_says_what_to_install(module: str) -> None:
+    """As `tidegate` does after `pip install tidegate`: one line, no traceback."""
+    ran = captured(sys.executable, "-S", "-m", f"tidegate.lab{module}", cwd=ROOT)
+    assert ran.returncode == 2
+    assert ran.stderr == "tidegate.lab: the package typer is not installed: pip install 'tidegate[cli]'\n"
 
 
 def test_the_lab_names_a_policy_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

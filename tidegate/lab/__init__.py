@@ -8,3 +8,10 @@ compare    policies on a set, as multiples of what is attainable; `ablation`: a 
 tune       search a policy's options on training loads
 suite      policies on ten readable workloads and on traces; `python -m tidegate.lab` prints and draws them
 """
+
+import sys
+from importlib.util import find_spec
+
+if sys.argv[:1] == ["-m"] and find_spec("typer") is None:  # one of the lab's programs is about to start
+    sys.stderr.write("tidegate.lab: the package typer is not installed: pip install 'tidegate[cli]'\n")
+    raise SystemExit(2)
