@@ -49,6 +49,14 @@ def harmless(text: str) -> str:
     return text if text.isprintable() else text.translate(_OBEYED)
 
 
+_ESCAPES = {each: f"\\u{each:04x}" for each in _OBEYED}
+
+
+def harmless_json(text: str) -> str:
+    """Return JSON in which what a terminal obeys is escaped; JSON itself asks that of the first 32 characters only."""
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
 class PipingConsole(Console):
     """A console that leaves a closed pipe to the command, which ends with success: Rich itself would exit with 1."""
 

@@ -12,12 +12,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.support.engine import step
-from tests.support.events import job, result, steady
+from tests.support.events import START, job, result, steady
 from tidegate.cli import app, bars
 from tidegate.cli.offline import decided
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import decode, value_of
+from tidegate.events.job import ManualScale
 from tidegate.events.result import ActionResult, Phase
 
 SPEC = job()
@@ -69,6 +70,18 @@ def test_it_prints_the_decision_of_the_engine_on_every_snapshot(spec_file: Path)
     assert code == 0
     assert out.splitlines() == expected
     assert any(d.command for d in lines_of(out))
+
+
+def test_json_cannot_steer_the_terminal_that_shows_it(tmp_path: Path) -> None:
+    """JSON itself escapes the first 32 characters only; the others that a terminal obeys are escaped at no loss."""
+    forged = "\x1b]0;a\x07\x9b31m\x7f\u202ered"
+    asked = ManualScale(request_id="a", parallelism=6, reason=forged, requested_at=START)
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(json.loads(value_of(job(manual=asked)))), encoding="utf-8")
+    code, out, _ = run(path, ndjson([value_of(s) for s in SNAPSHOTS]))
+    assert code == 0
+    assert out.replace("\n", "").isprintable()
+    assert any(forged in decision.sentence for decision in lines_of(out))
 
 
 def test_lines_of_a_recording_are_read_too(spec_file: Path) -> None:

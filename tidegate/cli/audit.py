@@ -11,7 +11,7 @@ import typer
 from tidegate.archive.store import is_archive, load
 from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
-from tidegate.cli.outputs import STDOUT, Output, even_if_unread, write_files
+from tidegate.cli.outputs import STDOUT, Output, echo_json, even_if_unread, write_files
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import ClientSettings, check_reachable
@@ -92,7 +92,7 @@ def audit(
     prints = json_file == STDOUT
     with even_if_unread():
         if prints:
-            typer.echo(as_json(result, strict=strict).encode(), nl=False)
+            echo_json(as_json(result, strict=strict).rstrip())
         else:
             _show(result, strict=strict)
     figures = None if prints else json_file

@@ -16,6 +16,7 @@ from typing import Annotated, TextIO, TypeVar
 import typer
 
 from tidegate.cli.bars import bars
+from tidegate.cli.outputs import echo_json
 from tidegate.cli.problems import Problem
 from tidegate.cli.specfile import load_specs
 from tidegate.engine.decide import AlreadyDecided
@@ -62,7 +63,7 @@ def decide(
         decisions = decided(specs, _some(_events(lines, name, MetricSnapshot), name), outcomes)
         if not summary:
             for decision in decisions:
-                typer.echo(value_of(decision))
+                echo_json(value_of(decision))
             return
         with bars() as shown:
             made = list(shown.track(decisions, description="decisions"))

@@ -1,4 +1,4 @@
-"""The files that a command writes at its end, after what it prints."""
+"""JSON that a command prints, and the files that it writes at its end, after what it prints."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import typer
+
 from tidegate.cli.problems import Problem
-from tidegate.terminal import print_nowhere, stdout
+from tidegate.terminal import harmless_json, print_nowhere, stdout
 
 STDOUT = Path("-")
 """Given for a file of figures: print them, in place of what the command prints."""
+
+
+def echo_json(text: str | bytes) -> None:
+    """Print JSON, or a line of it, at once, so that a pipe gets each line when it is there."""
+    typer.echo(harmless_json(text.decode() if isinstance(text, bytes) else text).encode())
 
 
 @contextmanager

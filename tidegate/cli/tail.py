@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, Prefix, Since, connect, instant_of
+from tidegate.cli.outputs import echo_json
 from tidegate.client import BadRecord, ClientSettings, Received, check_reachable, received
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
@@ -166,7 +167,7 @@ def tail(
         newest = _newest(received(shown.model, settings, job=job, since=start, on_error=_skipped), limit)
     if as_json:
         for one in newest:
-            typer.echo(value_of(one.event))
+            echo_json(value_of(one.event))
     elif newest:
         right = {"sequence", "version", "lag", "batches", "records", "epoch", "delay", "outage", "downtime"}
         rows = [shown.row(one.event) for one in newest]
@@ -207,7 +208,7 @@ def _newest(events: Iterator[Received[Any]], count: int | None) -> list[Received
 def _follow(shown: TopicFormat, events: Iterator[Received[Any]], as_json: bool) -> None:
     if as_json:
         for one in events:
-            typer.echo(value_of(one.event))  # it flushes, so that a pipe gets each line at once
+            echo_json(value_of(one.event))
         return
     console = stdout()
     if console.is_terminal:

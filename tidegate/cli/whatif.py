@@ -10,7 +10,7 @@ import typer
 
 from tidegate.cli.bars import timed_bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, instant_of, refuse_since, spec_of
-from tidegate.cli.outputs import Output, even_if_unread, png, write_files
+from tidegate.cli.outputs import Output, echo_json, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.cli.specfile import load_specs
@@ -87,7 +87,7 @@ def what_if(
     found = differences_of(trial)
     with even_if_unread():
         if as_text:
-            typer.echo(as_json(trial, found))
+            echo_json(as_json(trial, found))
         else:
             _show(trial, found, rows)
     _write(trial, found, out, html, tell=not as_text)

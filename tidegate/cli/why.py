@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.connect import AsJson, Bootstrap, JobId, Prefix, Since, connect, instant_of, spec_of
+from tidegate.cli.outputs import echo_json
 from tidegate.cli.problems import Problem
 from tidegate.client import ClientSettings, check_reachable, current_specs, received, skip, up_to
 from tidegate.events.decision import Decision, Status
@@ -89,7 +90,7 @@ def why(
     if as_json:
         found = [change_fields(one) for one in _changes(settings, decision)] if change else []
         fields = json.loads(value_of(decision)) | {"changed_by": found}
-        typer.echo(json.dumps(fields) if change else value_of(decision))
+        echo_json(json.dumps(fields) if change else value_of(decision))
         return
     back = decision.decided_at - (timedelta(minutes=1) if decision.command is not None else LAST_COMMAND)
     results = [r.event for r in received(ActionResult, settings, job=job, since=back, on_error=skip)]
@@ -166,7 +167,7 @@ def jobs(
         specs = [spec for spec in specs if spec.job_id in newest and newest[spec.job_id].status in status]
     if as_json:
         for spec in specs:
-            typer.echo(value_of(spec))
+            echo_json(value_of(spec))
         return
     if not specs:
         more = f"none of {len(known)} jobs fits" if known else "no jobs; add one with `tidegate apply job.yaml`"
@@ -231,7 +232,7 @@ def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: boo
         raise Problem(f"no decision on {job} since {clock(since)} UTC", "try a longer --since")
     if as_json:
         for decision in found:
-            typer.echo(value_of(decision))
+            echo_json(value_of(decision))
         return
     rows = [
         [
