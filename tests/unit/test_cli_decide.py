@@ -20,6 +20,7 @@ from tidegate.events.decision import Decision, Observed
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.job import ManualScale
 from tidegate.events.result import ActionResult, Phase
+from tidegate.replay import files
 
 SPEC = job()
 SNAPSHOTS = steady(12, rate=3000, capacity=1000)
@@ -58,6 +59,14 @@ def test_a_line_that_is_not_utf8_is_named(spec_file: Path, tmp_path: Path) -> No
         assert ran.exit_code == 2
         assert f"{name if given is None else 'standard input'}:2: " in ran.stderr.replace("\n", "")
         assert len(lines_of(ran.stdout)) == 1
+
+
+def test_an_endless_line_does_not_take_all_memory(spec_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is longer than any event is named by its number and the limit."""
+    monkeypatch.setattr(files, "LONGEST_LINE", 10_000)
+    code, out, err = run(spec_file, ndjson([value_of(SNAPSHOTS[0]), 20_000 * b" "]))
+    assert (code, len(lines_of(out))) == (2, 1)
+    assert "standard input, line 2: it is longer than 10,000 bytes" in " ".join(err.split())
 
 
 def test_it_prints_the_decision_of_the_engine_on_every_snapshot(spec_file: Path) -> None:

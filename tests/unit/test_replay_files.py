@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.streams import write_recording
 from tidegate.events.topics import TOPICS
-from tidegate.replay import record
+from tidegate.replay import files, record
 from tidegate.replay.files import (
     BadRecording,
     KafkaRecord,
@@ -92,6 +92,16 @@ def test_a_broken_line_is_named_by_file_and_line(recording: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:3], b'{"partition":0}\n', *lines[4:]]))
     with pytest.raises(BadRecording, match=r"decisions\.ndjson, line 4"):
+        list(read(recording, "decisions"))
+
+
+def test_an_endless_line_does_not_take_all_memory(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is longer than any record is named by file, line and the limit, and is not read to its end."""
+    monkeypatch.setattr(files, "LONGEST_LINE", 10_000)
+    file = recording / "decisions.ndjson"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:3], 10_000 * b" ", *lines[3:]]))
+    with pytest.raises(BadRecording, match=r"decisions\.ndjson, line 4: it is longer than 10,000 bytes"):
         list(read(recording, "decisions"))
 
 

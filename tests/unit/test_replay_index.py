@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.streams import write_recording
+from tidegate.replay import files as reading
 from tidegate.replay import index as indexing
 from tidegate.replay.files import BadRecording, read, read_manifest
 from tidegate.replay.index import NO_JOB, NO_SEQUENCE, Key, files_of, index, ranges, with_values
@@ -152,6 +154,28 @@ def test_a_bad_line_is_named_by_file_and_number(recording: Path, name: str, pack
         compress(recording)
     with pytest.raises(BadRecording, match=r"decisions\.ndjson(\.gz)?, line 7: "):
         records(recording)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_endless_line_does_not_take_all_memory(
+    recording: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error of the range in which it begins; the ranges after it do not read it to its end."""
+    monkeypatch.setattr(reading, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(indexing, "RANGE_BYTES", 1000)
+    file = recording / "decisions.ndjson"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:6], 100_000 * b" ", *lines[6:]]))
+    if packed:
+        compress(recording)
+    files, failed = files_of(recording, read_manifest(recording)), list[str]()
+    for part in ranges(files):
+        try:
+            list(index(None, part))
+        except BadRecording as error:
+            failed.append(str(error))
+    [told] = failed
+    assert re.search(r"decisions\.ndjson(\.gz)?, line 7: it is longer than 10,000 bytes", told)
 
 
 @pytest.mark.parametrize("cut", [0.5, 0.0])

@@ -29,7 +29,7 @@ from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import spans_of
 from tidegate.installed import engine
-from tidegate.replay.files import part_of
+from tidegate.replay.files import numbered, part_of
 from tidegate.terminal import clock, figure, some, stderr, stdout, styled, table
 
 W = TypeVar("W", bound=Wire)
@@ -133,8 +133,7 @@ def _events(lines: TextIO, name: str, model: type[W]) -> Iterator[W]:
     """Yield the events of NDJSON lines; a bad line raises `Problem` with file, line, field and value."""
     number = 0
     try:
-        for line in lines:
-            number += 1
+        for number, line in numbered(lines, name):  # noqa: B007 - an error after the last line tells it
             if line.strip():
                 yield decode(model, _value(line))
     except Unreadable as error:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any, AnyStr, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
@@ -33,6 +33,9 @@ from tidegate.events.wire import Instant
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+
+LONGEST_LINE = 64 * 1024 * 1024
+"""In bytes, of a text in characters: a record of Kafka's usual largest size, 1 MiB, takes six times as much at most."""
 
 LINE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """What a line that is no record makes its readers raise."""
@@ -49,6 +52,10 @@ def none_skipped(_raw: bytes) -> bool:
 
 class BadRecording(ValueError):
     """A recording is unusable; the text names the file, the line and what is wrong."""
+
+
+class LongLine(ValueError):
+    """A line is longer than that of any record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,8 @@ class _Line(BaseModel):
 
 def in_words(line: bytes, error: Exception) -> str:
     """Return what is wrong with a line, field and value, by the error of its reader."""
+    if isinstance(error, LongLine):
+        return str(error)
     if isinstance(error, KeyError):
         return f"no record: it has no {error}"
     if isinstance(error, LINE_ERRORS):
@@ -225,7 +234,7 @@ def placed(
     with opened(path) as lines:
         number = place = 0
         try:
-            for number, line in enumerate(lines, 1):
+            for number, line in numbered(lines, path):
                 wanted = any(name in line for name in names) and not skipped(line)
                 if wanted or not line.endswith(b"}\n"):  # a line that was cut is an error
                     try:
@@ -255,7 +264,7 @@ class RecordFile:
     def at(self, place: int) -> KafkaRecord:
         """Return the record at a place that `placed` told."""
         self._lines.seek(place)
-        line = self._lines.readline()
+        line = next_line(self._lines)
         try:
             return from_line(line)
         except LINE_ERRORS as error:
@@ -274,6 +283,29 @@ def is_compressed(path: Path) -> bool:
 def opened(path: Path) -> IO[bytes]:
     """Open a file of lines, as bytes: so that one which is not UTF-8 has its number."""
     return gzip.open(path) if is_compressed(path) else path.open("rb")  # type: ignore[return-value]
+
+
+def numbered(lines: IO[AnyStr], name: object) -> Iterator[tuple[int, AnyStr]]:
+    """Yield the lines of a file, each after its number. Raises `BadRecording` if one is longer than `LONGEST_LINE`."""
+    number = 1
+    while line := next_line(lines):
+        try:
+            check_length(line)
+        except LongLine as error:
+            raise BadRecording(f"{name}, line {number}: {error}") from None
+        yield number, line
+        number += 1
+
+
+def next_line(lines: IO[AnyStr]) -> AnyStr:
+    """Return the next line, of one that is too long the start: an endless one would take all memory."""
+    return lines.readline(LONGEST_LINE + 1)
+
+
+def check_length(line: str | bytes) -> None:
+    """Raise `LongLine` if a line is too long."""
+    if len(line) > LONGEST_LINE:
+        raise LongLine(f"it is longer than {LONGEST_LINE:,} bytes, the most that a line may have")
 
 
 def sha256(path: Path) -> str:

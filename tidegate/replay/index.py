@@ -22,8 +22,10 @@ from tidegate.replay.files import (
     LINE_ERRORS,
     BadRecording,
     RecordingManifest,
+    check_length,
     in_words,
     is_compressed,
+    next_line,
     opened,
     part_of,
 )
@@ -112,6 +114,7 @@ def index(job: bytes | None, part: Range) -> Iterator[tuple[Key, Place]]:
     with _opened(path) as file:
         try:
             for position, line in _lines(file, start, None if compressed else end):
+                check_length(line)
                 named, sequence, partition, offset = _found(line)
                 if job in (None, named):
                     place = value_in(line) if compressed else (position, len(line))
@@ -125,8 +128,11 @@ def _lines(file: IO[bytes], start: int, end: int | None) -> Iterator[tuple[int, 
     position = start
     if start:
         file.seek(start - 1)
-        position += len(file.readline()) - 1  # the rest of a line that began earlier
-    while (end is None or position < end) and (line := file.readline()):
+        rest = next_line(file)  # of a line that began earlier
+        if not rest.endswith(b"\n"):
+            return  # it is too long, which is found where it begins
+        position += len(rest) - 1
+    while (end is None or position < end) and (line := next_line(file)):
         yield position, line
         position += len(line)
 
@@ -183,6 +189,6 @@ def _bad_line(path: Path, position: int, line: bytes, error: Exception) -> BadRe
     """Return the error for the line at a position, in bytes, of a file once unpacked."""
     number = 1
     with opened(path) as file:
-        while file.tell() < position and file.readline():
-            number += 1
+        while file.tell() < position and (before := next_line(file)):
+            number += before.endswith(b"\n")
     return BadRecording(f"{path}, line {number}: {in_words(line, error)}")
