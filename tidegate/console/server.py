@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from tidegate.console.access import Access
 from tidegate.console.app import build
+from tidegate.console.connections import LimitedProtocol
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.topics import KafkaTopics
 from tidegate.fleet.feed import Feed
@@ -23,12 +24,24 @@ from tidegate.runtime.clock import SystemClock
 
 log = logging.getLogger("console")
 
+BACKLOG = 128
+"""How many clients are taken in at once, before any of them can be refused."""
+
 
 class ConsoleServer(uvicorn.Server):
     """Ends the streams to the browsers first: they would keep the server waiting."""
 
     def __init__(self, app: Starlette) -> None:
-        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3))
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=LimitedProtocol,
+                backlog=BACKLOG,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=3,
+            )
+        )
         self._ending = app.state.ending
 
     def end(self) -> None:
