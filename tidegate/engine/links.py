@@ -172,11 +172,17 @@ def find_links(specs: Iterable[JobSpec]) -> dict[str, tuple[Link, ...]]:
     found: dict[str, tuple[Link, ...]] = {}
     for jobs in pipelines.values():
         readers: dict[str, list[JobSpec]] = defaultdict(list)
-        for reader in jobs:
-            for topic in reader.sources:
-                readers[topic].append(reader)
-        for spec in jobs if len(jobs) > 1 else ():
-            links = [link for other in jobs if other is not spec for link in _between(spec, other, readers)]
+        writers: dict[str, list[JobSpec]] = defaultdict(list)
+        for spec in jobs:
+            for topic in spec.sources:
+                readers[topic].append(spec)
+            for topic in spec.sinks:
+                writers[topic].append(spec)
+        for spec in jobs:
+            near = {each.job_id: each for topic in spec.sources for each in writers.get(topic, ())}
+            near.update((each.job_id, each) for topic in spec.sinks for each in readers.get(topic, ()))
+            others = sorted(near.keys() - {spec.job_id})
+            links = [link for job_id in others for link in _between(spec, near[job_id], readers)]
             if links:
                 found[spec.job_id] = (*links, *_further(spec, readers))
     return found
