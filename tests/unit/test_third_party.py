@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.events import job, observed, steady
+from tests.support.policy_packages import put_package, put_policy
 from tidegate.cli import app
 from tidegate.cli.expected import problem_of
 from tidegate.engine.engine import Engine
@@ -23,77 +24,12 @@ from tidegate.engine.third_party import PolicyFailed
 from tidegate.installed import GROUP, engine
 from tidegate.lab.compare import setting_of
 from tidegate.lab.suite import UnknownName, cells
-from tidegate.whatif.engine_child import policies_at
+from tidegate.policies.hpa import Hpa
+from tidegate.whatif.engine_child import engine_at
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/own-policy.md"
 OURS = set(engine().policies)
-POLICY = '''
-import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from tidegate.engine.case import Proposal
-from tidegate.engine.options import option
-from tidegate.engine.reasons import Reason
-
-{before}
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options."""
-
-    step: int = option(1, "slots more", ge=1, le=9)
-    window_seconds: float = {window}
-    {option}
-
-    def __post_init__(self) -> None:
-        {post_init}
-
-
-class Memory(NamedTuple):
-    seen: int = 0
-
-
-class Mine:
-    """One more."""
-
-    name = {name!r}
-    Options = Options
-    Memory = Memory
-    reasons = {{"MINE_MORE": Reason("{{step}} more, by {{seen}} proposals")}}
-    reasons |= {reasons}
-
-    def __init__(self, options: Options) -> None:
-        self.options, self.window_seconds = options, options.window_seconds
-
-    def propose(self, case: Any, memory: Memory) -> Any:
-        seen = Memory(memory.seen + 1)
-        good = Proposal(case.current + self.options.step, "MINE_MORE", {{"step": 1, "seen": seen.seen}}, memory=seen)
-        return {returns}
-
-    def ordered(self, case: Any, memory: Memory, proposal: Any, final: int) -> Memory:
-        return {ordered}
-'''
-GOOD = {
-    "before": "",
-    "window": 'option(60.0, "the window", unit="s", gt=0)',
-    "option": "",
-    "post_init": "pass",
-    "name": "mine",
-    "reasons": "{}",
-    "returns": "good",
-    "ordered": "memory",
-}
 Install = Callable[..., Engine]
-
-
-def put_package(site: Path, name: str, version: str, point: str, module: str, source: str) -> None:
-    """Write a package as pip leaves it: what it says of itself, with an entry point, and one module."""
-    info = site / f"{name}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{point}\n", "utf-8")
-    (site / f"{module}.py").write_text(source, "utf-8")
 
 
 @pytest.fixture
@@ -104,8 +40,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     def made(*packages: str, point: str = "mine", module: str = "{package}_policy", **parts: str) -> Engine:
         for package in packages or ("acme",):
             monkeypatch.delitem(sys.modules, f"{package}_policy", raising=False)
-            place = f"{point} = {module.format(package=package)}:Mine"
-            put_package(tmp_path, package, "1.5", place, f"{package}_policy", POLICY.format(**(GOOD | parts)))
+            put_policy(tmp_path, package, f"{point} = {module.format(package=package)}:Mine", **parts)
         importlib.invalidate_caches()
         return engine.__wrapped__()  # the engine is kept for the process
 
@@ -280,16 +215,26 @@ def test_the_package_of_the_docs_works(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("before", "known"), [("", {"hpa", "mine"}), ("raise SystemExit(3)", {"hpa"})], ids=["a good one", "a broken one"]
+    ("parts", "known", "why"),
+    [
+        ({}, {"hpa", "mine", "tide"}, None),
+        ({"before": "raise SystemExit(3)"}, {"hpa", "tide"}, "SystemExit: 3"),
+        ({"reasons": "{'COOLDOWN': Reason('something else')}"}, {"hpa", "tide"}, "ValueError: reason code COOLDOWN"),
+        ({"point": "hpa", "name": "hpa"}, {"hpa", "tide"}, None),
+    ],
+    ids=["a good one", "a broken one", "one that the engine refuses", "one with the name of ours"],
 )
 def test_another_engine_decides_with_the_policies_of_other_packages(
-    install: Install, tmp_path: Path, before: str, known: set[str]
+    install: Install, tmp_path: Path, parts: dict[str, str], known: set[str], why: str | None
 ) -> None:
     """A checkout names its own policies in its pyproject.toml; those of other packages are the installed ones."""
-    install("acme", before=before)
+    install("acme", **parts)
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     (checkout / "pyproject.toml").write_text(
         '[project.entry-points."tidegate.policies"]\nhpa = "tidegate.policies.hpa:Hpa"\n', "utf-8"
     )
-    assert set(policies_at(checkout)) == known
+    made, refused = engine_at(checkout, Engine)
+    assert (set(made.policies), set(refused)) == (known, set() if why is None else {"mine"})
+    assert made.policies["hpa"] is Hpa
+    assert why is None or refused["mine"].startswith(f"policy 'mine' of acme 1.5 cannot be used: {why}")

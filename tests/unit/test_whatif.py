@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import tidegate
 from tests.support.history import history, write_history
+from tests.support.policy_packages import put_policy
 from tests.support.tried import NIGHT, SPEC, recorded, simulated, write_hour
 from tidegate.cli import app
 from tidegate.console.whatif import asked_change, try_out
@@ -446,6 +447,19 @@ def test_an_engine_that_cannot_be_used_says_why(tmp_path: Path) -> None:
             attempt(hour, moments_of(hour), engine, lambda spec: varied(spec, policy="magic"))
         child = engine._child
     assert child.returncode is not None
+
+
+def test_a_policy_that_another_engine_refuses_is_named_to_its_own_jobs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It imports, but with a reason that is the engine's: jobs of other policies are tried all the same."""
+    put_policy(tmp_path, "acme", reasons="{'COOLDOWN': Reason('something else')}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    hour = short()
+    with OtherEngine(copied(tmp_path / "same")) as engine:
+        assert attempt(hour, moments_of(hour), engine, lambda spec: spec).leaves_at is None
+        with pytest.raises(CannotTry, match=r"policy .mine. of acme 1\.5 cannot be used: ValueError: reason code"):
+            attempt(hour, moments_of(hour), engine, lambda spec: varied(spec, policy="mine"))
 
 
 def test_the_command_prints_tables_and_writes_a_page(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import importlib
 import json
 import sys
 import tomllib
-from contextlib import suppress
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,33 @@ from typing import Any
 GROUP = "tidegate.policies"
 
 
-def policies_at(path: Path) -> dict[str, Any]:
-    """Return the policies that the checkout at a path names, or those installed, and those of other packages."""
-    project, installed = path / "pyproject.toml", entry_points(group=GROUP)
-    if not project.is_file():
-        return {point.name: point.load() for point in installed}
-    found = {}
-    for point in installed:
+def engine_at(path: Path, make: Callable[[dict[str, Any]], Any]) -> tuple[Any, dict[str, str]]:
+    """Return the engine with the policies of the checkout or wheel at a path and those of other packages that it takes.
+
+    Of each one that it does not take, also say why.
+    """
+    project, ours, others = path / "pyproject.toml", {}, []
+    for point in entry_points(group=GROUP):
         if point.dist and point.dist.name != "tidegate":
-            with suppress(Exception, SystemExit):  # the parent has warned of one that does not import
-                found[point.name] = point.load()
-    named = tomllib.loads(project.read_text("utf-8"))["project"]["entry-points"][GROUP]
-    for name, place in named.items():
-        module, _, attribute = place.partition(":")
-        found[name] = getattr(importlib.import_module(module), attribute)
-    return found
+            others.append(point)
+        elif not project.is_file():
+            ours[point.name] = point.load()
+    if project.is_file():
+        named = tomllib.loads(project.read_text("utf-8"))["project"]["entry-points"][GROUP]
+        for name, place in named.items():
+            module, _, attribute = place.partition(":")
+            ours[name] = getattr(importlib.import_module(module), attribute)
+    engine, found, refused = make(ours), ours, dict[str, str]()
+    for point in others:
+        if point.name in {"tide", *ours}:
+            continue  # the parent has warned of it, and ours is meant
+        try:
+            more = {**found, point.name: point.load()}
+            engine, found = make(more), more
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (another package's code, which may raise anything)
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else "another package"
+            refused[point.name] = f"policy {point.name!r} of {package} cannot be used: {type(error).__name__}: {error}"
+    return engine, refused
 
 
 def main() -> None:
@@ -57,7 +69,7 @@ def main() -> None:
         job = importlib.import_module("tidegate.events.job")
         snapshot = importlib.import_module("tidegate.events.snapshot")
         adapter = importlib.import_module("pydantic").TypeAdapter(decision.Observed)
-        engine = importlib.import_module("tidegate.engine.engine").Engine(policies_at(path))
+        engine, refused = engine_at(path, importlib.import_module("tidegate.engine.engine").Engine)
     except Exception as error:  # noqa: BLE001  (whatever it is, the parent must learn it)
         answer(error=f"it cannot be loaded: {error!r}")
         return
@@ -68,6 +80,10 @@ def main() -> None:
         try:
             if asked["spec"] not in specs:
                 specs[asked["spec"]] = events.decode(job.JobSpec, asked["spec"].encode())
+            policy = specs[asked["spec"]].scaling.policy
+            if policy in refused:
+                answer(error=refused[policy])
+                continue
             state, made = engine.step(
                 wire.from_wire(asked["state"]),
                 events.decode(snapshot.MetricSnapshot, asked["snapshot"].encode()),
