@@ -320,7 +320,7 @@ def test_a_policy_may_have_its_own_defaults_for_a_guard(policy: str, given: dict
     """`tide` knows what a new size can do, so it need not wait for its batches, unless the spec says so."""
     spec = job(policy=policy, policy_options={}, guards={"stabilization": given})
     engine = installed_engine()
-    plan = plan_for(spec, engine.policies, engine.reasons)
+    plan = plan_for(spec, engine.policy_type, engine.reasons)
     (guard,) = [each for each in plan.guards if isinstance(each, Stabilization)]
     assert guard.batches == batches
 

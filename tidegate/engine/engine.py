@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.engine.case import Policy
@@ -10,7 +11,7 @@ from tidegate.engine.decide import step
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.memory import memory_readers
 from tidegate.engine.options import option_model
-from tidegate.engine.plan import NONE, Plan, Policies, plan_for, policy_type, problems_of
+from tidegate.engine.plan import Plan, Policies, UnknownPolicy, plan_for, problems_of
 from tidegate.engine.reasons import Reason, merge
 from tidegate.engine.round import Round, decision_round
 from tidegate.engine.state import JobState
@@ -27,7 +28,7 @@ PLANS_KEPT: Final = 20_000
 class Engine:
     """Decides on snapshots with a fixed set of policies. Deterministic: the same arguments give the same bytes."""
 
-    def __init__(self, policies: Mapping[str, type[Policy[Any]]], unusable: Mapping[str, str] = NONE) -> None:
+    def __init__(self, policies: Policies, unusable: Mapping[str, str] = MappingProxyType({})) -> None:
         """Take the policies besides `tide`, by name; and of each one that cannot be used, why.
 
         Raises `ValueError` for a reason code with two meanings, `TypeError` for a memory without a JSON form, or for
@@ -58,7 +59,7 @@ class Engine:
         kept = self._plans.get(id(spec))
         if kept is not None and kept.spec is spec:
             return kept
-        plan = plan_for(spec, self.policies, self.reasons, self._unusable)
+        plan = plan_for(spec, self.policy_type, self.reasons)
         if len(self._plans) >= PLANS_KEPT:
             self._plans.pop(next(iter(self._plans)))
         self._plans[id(spec)] = plan
@@ -66,8 +67,14 @@ class Engine:
 
     def policy_type(self, name: str) -> type[Policy[Any]]:
         """Return the policy of a name, or raise `UnknownPolicy`, which says why there is none and names the others."""
-        return policy_type(name, self.policies, self._unusable)
+        policy = self.policies.get(name)
+        if policy is None:
+            known = ", ".join(sorted(self.policies))
+            if name in self._unusable:
+                raise UnknownPolicy(f"{self._unusable[name]}. Until that is corrected, choose from {known}")
+            raise UnknownPolicy(f"unknown policy {name!r}, known are {known}")
+        return policy
 
     def check(self, spec: JobSpec) -> list[str]:
         """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
-        return problems_of(spec, self.policies, self._unusable)
+        return problems_of(spec, self.policy_type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -20,6 +20,9 @@ from tidegate.events.wire import Scalar
 
 Policies = Mapping[str, type[Policy[Any]]]
 """Policies by name."""
+
+PolicyType = Callable[[str], type[Policy[Any]]]
+"""Returns the policy of a name, or raises `UnknownPolicy`."""
 
 G = TypeVar("G", bound=Guard)
 
@@ -67,14 +70,9 @@ class Plan:
     """The checksum of the spec."""
 
 
-NONE: Mapping[str, str] = MappingProxyType({})
-
-
-def plan_for(
-    spec: JobSpec, policies: Policies, reasons: Mapping[str, Reason], unusable: Mapping[str, str] = NONE
-) -> Plan:
+def plan_for(spec: JobSpec, policy_type: PolicyType, reasons: Mapping[str, Reason]) -> Plan:
     """Return the plan of a spec, or raise `BadOption` or `UnknownPolicy`."""
-    policy = policy_of(spec, policies, unusable)
+    policy = policy_of(spec, policy_type)
     wakes = policy if isinstance(policy, ZeroPolicy) else None
     own = policy.guard_defaults if isinstance(policy, OwnGuardDefaults) else {}
     asked = [guard for guard in GUARDS if wakes is None or guard is not Silence]
@@ -83,23 +81,9 @@ def plan_for(
     return Plan(spec, policy, guards, forcing, reasons, wakes, spec.digest)
 
 
-def policy_type(name: str, policies: Policies, unusable: Mapping[str, str] = NONE) -> type[Policy[Any]]:
-    """Return the policy of a name, or raise `UnknownPolicy`, whose text lists the known ones.
-
-    `unusable` says of policies that are installed and not in `policies` what is wrong with them.
-    """
-    policy = policies.get(name)
-    if policy is None:
-        known = ", ".join(sorted(policies))
-        if name in unusable:
-            raise UnknownPolicy(f"{unusable[name]}. Until that is corrected, choose from {known}")
-        raise UnknownPolicy(f"unknown policy {name!r}, known are {known}")
-    return policy
-
-
-def policy_of(spec: JobSpec, policies: Policies, unusable: Mapping[str, str] = NONE) -> Policy[Any]:
+def policy_of(spec: JobSpec, policy_type: PolicyType) -> Policy[Any]:
     """Return the policy a spec names, with its options, or raise `BadOption` or `UnknownPolicy`."""
-    policy: Any = policy_type(spec.scaling.policy, policies, unusable)
+    policy: Any = policy_type(spec.scaling.policy)
     given = priced_options(policy.Options, spec.scaling)
     made: Policy[Any] = policy(parse(policy.Options, given, "scaling.policy_options"))
     return made
@@ -110,11 +94,11 @@ def guard_of(guard: type[G], spec: JobSpec, defaults: Mapping[str, Scalar] = Map
     return parse(guard, {**defaults, **spec.scaling.guards.get(guard.name, {})}, f"scaling.guards.{guard.name}")
 
 
-def problems_of(spec: JobSpec, policies: Policies, unusable: Mapping[str, str] = NONE) -> list[str]:
+def problems_of(spec: JobSpec, policy_type: PolicyType) -> list[str]:
     """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
     problems = []
     try:
-        policy_of(spec, policies, unusable)
+        policy_of(spec, policy_type)
     except BadOption as error:
         problems.append(str(error))
     except UnknownPolicy as error:
