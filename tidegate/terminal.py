@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -108,10 +109,40 @@ def styled(word: str) -> Text:
     return Text(word, style=STYLES.get(word, ""))
 
 
+NARROW = 60
+"""Up to this width, a table whose words have no room side by side is shown row by row."""
+
+
+class _FoldedTable(Table):
+    """A table that goes on row by row, a line for each cell, where a narrow terminal would cut words and figures."""
+
+    @override
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not cuts_words(self, console, options.max_width):
+            yield from super().__rich_console__(console, options)
+            return
+        upright = Table(title=self.title, title_justify="left", box=None, pad_edge=False, show_header=False)
+        upright.add_column(style="bold")
+        upright.add_column(overflow="fold")
+        for number, row in enumerate(zip(*(column.cells for column in self.columns), strict=True)):
+            if number:
+                upright.add_row()
+            for column, cell in zip(self.columns, row, strict=True):
+                if str(cell):
+                    upright.add_row(column.header, cell)
+        yield upright
+
+
+def cuts_words(shown: RenderableType, console: Console, width: int) -> bool:
+    """Return whether so narrow a terminal has no room for the longest words of a table's columns side by side."""
+    free = console.options.update_width(PIPE_WIDTH)  # what is measured never needs more than there is
+    return width <= NARROW and Measurement.get(console, free, shown).minimum > width
+
+
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
     """Return a table; cells are `Text` or anything with a `str`; columns in `right` are aligned to the right."""
     terminal = is_terminal(sys.stdout)
-    shown = Table(
+    shown = _FoldedTable(
         title=title if terminal and title else None,
         title_justify="left",
         box=None,

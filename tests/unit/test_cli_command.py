@@ -59,9 +59,9 @@ GROUPS = {name: sorted(each.commands) for name, each in ALL.items() if hasattr(e
 COMMANDS = sorted(ALL.keys() - GROUPS.keys())
 
 
-@pytest.mark.parametrize(("width", "lines"), [(80, 11), (140, 7), (PIPE_WIDTH, 3)])
+@pytest.mark.parametrize(("width", "lines"), [(40, 25), (60, 23), (80, 11), (140, 7), (PIPE_WIDTH, 3)])
 def test_no_word_of_the_table_of_jobs_is_cut(width: int, lines: int) -> None:
-    """Where there is no room for the reasons next to the figures, they stand below."""
+    """Where there is no room for the reasons next to the figures, they stand below, or each figure on its line."""
     figures: list[object] = ["12 slots", Status.PENDING_SCALE_DOWN, "23,456,789", ">1,204 s", "10 s ago"]
     reason = "Scale down from 12 to 8 slots in place: 8 slots have been enough for 300 s; but the job is paused."
     rows = [[name, "paused", "tide", *figures, reason] for name in ("orders-enrich", "clicks")]

@@ -24,3 +24,20 @@ def test_a_text_cannot_steer_the_terminal(terminal: bool) -> None:
     text = console.file.getvalue().replace("\x1b[0m", "").replace("\x1b[1m", "").replace("\x1b[1;31m", "")
     assert "ValueError: ]0;all is well[2J31mlateenif batch" in text
     assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (20, ["job     rates", "lag     23,456,789", "status  PENDING_SCAL", "        E_DOWN", "", "job     clicks"]),
+        (40, ["job            lag  status", "rates   23,456,789  PENDING_SCALE_DOWN", "clicks           0"]),
+    ],
+)
+def test_a_narrow_terminal_cuts_no_figure(width: int, lines: list[str]) -> None:
+    """Where the words of a table have no room side by side, each has a line of its own; an empty cell has none."""
+    console = PipingConsole(file=io.StringIO(), width=width, highlight=False)
+    rows = [["rates", "23,456,789", "PENDING_SCALE_DOWN"], ["clicks", "0", ""]]
+    console.print(table("", ["job", "lag", "status"], rows, right=["lag"]))
+    assert isinstance(console.file, io.StringIO)
+    shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert shown[: len(lines)] == lines

@@ -27,7 +27,7 @@ from tidegate.fleet.explain import delay, explain, slots_now, spans_of
 from tidegate.fleet.feed import decision_on
 from tidegate.fleet.warnings import warnings_of
 from tidegate.runtime.consumer import newest_at
-from tidegate.terminal import age, clock, figure, stdout, styled, table
+from tidegate.terminal import age, clock, cuts_words, figure, stdout, styled, table
 from tidegate.whatif.nearest import NearestChange, in_words, what_would_change
 from tidegate.whatif.recorded import CannotTry
 from tidegate.whatif.topics import received_job, since_keyframe
@@ -206,6 +206,8 @@ def job_tables(rows: Sequence[Sequence[object]], console: Console) -> list[Rende
         return table("", [JOB_COLUMNS[place] for place in places], cells, right=["slots", "lag records", "delay"])
 
     job, mode, policy, *figures, why = range(len(JOB_COLUMNS))
+    if cuts_words(part(job, *figures), console, console.width):
+        return [part(*range(why + 1))]  # row by row, so that each job is told once
     narrow = console.width - console.measure(part(*range(why))).maximum < LEAST_REASON
     return [part(job, *figures), "", part(job, mode, policy, why)] if narrow else [part(*range(why + 1))]
 
