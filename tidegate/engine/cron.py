@@ -46,7 +46,7 @@ class Cron:
     def matches(self, instant: datetime) -> bool:
         """Whether the expression holds in the second of `instant`."""
         at = instant.astimezone(UTC)
-        return at.second in self.seconds and at.minute in self.minutes and at.hour in self.hours and self._on(at)
+        return at.second in self.seconds and at.minute in self.minutes and at.hour in self.hours and self.is_on(at)
 
     def following(self, instant: datetime) -> datetime | None:
         """Return the first match after `instant`, or None when there is none within `HORIZON_DAYS`."""
@@ -54,14 +54,15 @@ class Cron:
         midnight = start.replace(hour=0, minute=0, second=0)
         for ahead in range(HORIZON_DAYS):
             date = midnight + timedelta(days=ahead)
-            if not self._on(date):
+            if not self.is_on(date):
                 continue
             earliest = (start.hour, start.minute, start.second) if ahead == 0 else (0, 0, 0)
             if (found := self._in_day(earliest)) is not None:
                 return date.replace(hour=found[0], minute=found[1], second=found[2])
         return None
 
-    def _on(self, date: datetime) -> bool:
+    def is_on(self, date: datetime) -> bool:
+        """Whether the expression holds at some time of the day of `date`, which is in UTC."""
         return date.month in self.months and (self.years is None or date.year in self.years) and self.day(date)
 
     def _in_day(self, earliest: tuple[int, int, int]) -> tuple[int, int, int] | None:

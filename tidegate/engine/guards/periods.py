@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -36,11 +36,25 @@ class Period:
         in_range = self.daily is None or self.daily[0] <= second <= self.daily[1]
         return in_range and (self.cron is None or self.cron.matches(at))
 
+    def is_on(self, day: datetime) -> bool:
+        """Whether an instant of this day may be inside."""
+        return self.cron is None or self.cron.is_on(day)
+
 
 @lru_cache(maxsize=1024)
 def parse_periods(text: str) -> tuple[Period, ...]:
     """Return the items of a list, or raise `ValueError`."""
     return tuple(_period(item.strip()) for item in text.split(";") if item.strip())
+
+
+@lru_cache(maxsize=1024)
+def periods_on(text: str, day: datetime) -> tuple[Period, ...]:
+    """Return the items of a list for a day: of those for a year, a decision looks at few."""
+    return tuple(period for period in parse_periods(text) if period.is_on(day))
+
+
+def _day(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _period(item: str) -> Period:
@@ -82,6 +96,14 @@ class Planned(NamedTuple):
 def parse_schedule(text: str) -> tuple[Planned, ...]:
     """Return the items of a schedule, or raise `ValueError`."""
     return tuple(_planned(item.strip()) for item in text.split(";") if item.strip())
+
+
+@lru_cache(maxsize=1024)
+def planned_on(text: str, day: datetime) -> tuple[Planned, ...]:
+    """Return the items of a schedule for a day, those with the most slots first."""
+    return tuple(
+        sorted((each for each in parse_schedule(text) if each.period.is_on(day)), key=lambda each: -each.slots)
+    )
 
 
 def _planned(item: str) -> Planned:
@@ -129,14 +151,16 @@ class Schedule(ForcingGuard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Raise the size to the slots of the present period."""
-        if not (planned := parse_schedule(self.at_least)):
+        if not self.at_least:
             return None
         now = case.local(case.observed.at)
-        holding = [each for each in planned if each.period.holds(now)]
-        if not holding or size >= (most := max(holding, key=lambda each: each.slots)).slots:
-            return None
-        values: dict[str, Figure] = {"least": most.slots, "period": most.period.text, "zone": case.time_zone}
-        return Verdict(most.slots, "SCHEDULED", values)
+        for period, slots in planned_on(self.at_least, _day(now)):
+            if slots <= size:
+                return None
+            if period.holds(now):
+                values: dict[str, Figure] = {"least": slots, "period": period.text, "zone": case.time_zone}
+                return Verdict(slots, "SCHEDULED", values)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +189,10 @@ class ExcludedPeriods(Guard):
 
     def dispose(self, size: int, case: Case) -> Verdict | None:
         """Compare the decider's clock with the periods."""
-        if not (periods := parse_periods(self.periods)):
+        if not self.periods:
             return None
         now = case.local(case.observed.at)
-        for period in periods:
+        for period in periods_on(self.periods, _day(now)):
             if period.holds(now):
                 values = {"period": period.text, "zone": case.time_zone}
                 return Verdict(case.current, "EXCLUDED_PERIOD", values)
