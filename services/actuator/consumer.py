@@ -134,7 +134,7 @@ class Actuator:
         """
         self.health.serve(self.settings.health_host, self.settings.health_port)
         self.dependencies.start()
-        self.jobs.load()
+        self.jobs.load(stop=self._is_stopping)
         self._read_results()  # before it joins the group: meanwhile another actuator carries out commands
         self.consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
         try:
@@ -163,6 +163,11 @@ class Actuator:
             self._partitions[partition.partition] = _Partition()
         log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
 
+    def _is_stopping(self) -> bool:
+        """Return whether to stop; whoever asks is not stuck, but may wait for a broker."""
+        self.health.beat()
+        return self._stopping.is_set()
+
     def _read_results(self) -> None:
         """Bring the log of commands up to date: a month of results at first, afterwards what has come since.
 
@@ -170,8 +175,7 @@ class Actuator:
         """
         topic = RESULTS.named(self.settings.topic_prefix)
         with contextlib.closing(TopicReader(self.settings, [topic], after=self._results_read)) as reader:
-            for message in reader.read_to_end(stop=self._stopping.is_set):
-                self.health.beat()
+            for message in reader.read_to_end(stop=self._is_stopping):
                 try:
                     self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
                 except Unreadable as error:

@@ -40,8 +40,11 @@ def read_holds(settings: ServiceSettings, specs: Specs, now: datetime, beat: Cal
 def _read(
     settings: ServiceSettings, topic: str, model: type[E], since: datetime | None, beat: Callable[[], None]
 ) -> Iterable[E]:
+    def waits() -> bool:
+        beat()
+        return False
+
     with closing(TopicReader(settings, [topic], since=since)) as reader:
-        for message in reader.read_to_end():
-            beat()
+        for message in reader.read_to_end(stop=waits):
             with suppress(Unreadable):
                 yield decode(model, message.value(), headers_of(message), message.key())

@@ -267,5 +267,5 @@ def _places(numbers: tuple[int, ...]) -> list[TopicPartition]:
     return [TopicPartition(TOPIC, number) for number in numbers]
 
 
-def _nothing(*_: object) -> None:
+def _nothing(*_: object, **__: object) -> None:
     pass

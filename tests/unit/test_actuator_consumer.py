@@ -75,13 +75,14 @@ def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: 
     beats: list[int] = []
 
     class Results(NoResults):
-        def read_to_end(self, **_: Any) -> Any:
+        def read_to_end(self, **given: Any) -> Any:
             if self.after:
                 return []
 
             def read() -> Iterator[FakeMessage]:
                 for number in range(3):
                     beats.append(run.beats)
+                    assert not given["stop"]()  # asked all the time, also while nothing comes
                     yield FakeMessage(0, number, result(f"c{number}", Phase.REJECTED, number))
 
             return read()
@@ -117,6 +118,25 @@ def test_a_stop_does_not_wait_for_the_end_of_the_results(monkeypatch: pytest.Mon
         run.actuator.stop()
         assert wait_until(lambda: bool(run.code), 10, 0.005)
     assert run.code == [0]
+
+
+def test_waiting_for_a_leader_does_not_make_the_process_look_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends after a minute with the partition's name: a supervisor that ended it before would say nothing."""
+
+    class Results(TopicReader):
+        def __init__(self, *_: object, **__: object) -> None:
+            self._unread = {("tidegate.results", 0)}
+
+        def poll(self, _seconds: float = 0.0) -> Any:
+            time.sleep(0.001)
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    with ActuatorRun(HeldRunner()) as run:
+        before = run.beats
+        assert wait_until(lambda: run.beats > before + 10, 10, 0.005)
 
 
 def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> None:

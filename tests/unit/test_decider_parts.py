@@ -315,7 +315,7 @@ class FakeReader:
     def __init__(self) -> None:
         self.coming: list[FakeMessage] = []
 
-    def read_to_end(self, _silence_seconds: float) -> list[FakeMessage]:
+    def read_to_end(self, _silence_seconds: float, **__: object) -> list[FakeMessage]:
         """Read what was there: nothing."""
         return []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,8 +26,10 @@ def test_long_topics_do_not_make_the_process_look_stuck(monkeypatch: pytest.Monk
         def __init__(self, _settings: object, topics: list[str], **_: Any) -> None:
             self._record = records[topics[0]]
 
-        def read_to_end(self) -> Iterator[FakeMessage]:
-            return iter([FakeMessage(0, offset, self._record) for offset in range(3)])
+        def read_to_end(self, *, stop: Callable[[], bool]) -> Iterator[FakeMessage]:
+            for offset in range(3):
+                assert not stop()  # asked all the time, also while nothing comes
+                yield FakeMessage(0, offset, self._record)
 
         def close(self) -> None:
             pass
@@ -58,7 +60,7 @@ def test_results_are_read_from_the_oldest_command_on(
             asked.append(given["since"])
             self._events = commands if topics == ["tidegate.commands"] else []
 
-        def read_to_end(self) -> Iterator[FakeMessage]:
+        def read_to_end(self, **_: Any) -> Iterator[FakeMessage]:
             return iter([FakeMessage(0, offset, event) for offset, event in enumerate(self._events)])
 
         def close(self) -> None:

@@ -418,7 +418,7 @@ class Jobs:
     def __init__(self, *_: object) -> None:
         """Any arguments."""
 
-    def read_to_end(self, _silence_seconds: float) -> list[FakeMessage]:
+    def read_to_end(self, _silence_seconds: float, **__: object) -> list[FakeMessage]:
         """Return all of it."""
         return self.records
 
@@ -523,7 +523,7 @@ class Decided:
         self.reads[-1] += 1
         return self._left.popleft()
 
-    def read_to_end(self, _silence_seconds: float = 60.0) -> Iterator[FakeMessage]:
+    def read_to_end(self, _silence_seconds: float = 60.0, **__: object) -> Iterator[FakeMessage]:
         """Yield what is left."""
         while (message := self.poll()) is not None:
             yield message

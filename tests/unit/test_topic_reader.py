@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -28,10 +29,13 @@ class _Clock:
         return self.now
 
 
-def _reader(monkeypatch: pytest.MonkeyPatch, answers: list[Any], seconds_each: float) -> TopicReader:
+def _reader(monkeypatch: pytest.MonkeyPatch, answers: list[Any], seconds_each: float, leader: int = 1) -> TopicReader:
     """Return a reader of one partition that gets these answers; the last one is its end."""
     clock, reader = _Clock(), TopicReader.__new__(TopicReader)
     reader._unread = {("results", 0)}
+    partitions = {0: SimpleNamespace(leader=leader)}
+    found = SimpleNamespace(topics={"results": SimpleNamespace(partitions=partitions)})
+    monkeypatch.setattr(reader, "_consumer", SimpleNamespace(list_topics=lambda *_, **__: found), raising=False)
 
     def poll(_seconds: float = 0.0) -> Any:
         clock.now += seconds_each
@@ -52,10 +56,16 @@ def test_a_long_topic_is_read_to_its_end_however_long_it_takes(monkeypatch: pyte
     assert list(reader.read_to_end(60.0)) == [answer for answer in answers if answer is not None]
 
 
-def test_a_topic_whose_end_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition without a leader says nothing: after a minute of silence the reader names it."""
-    reader = _reader(monkeypatch, [1, *[None] * 100], 5.0)
-    with pytest.raises(TimeoutError, match=r"\('results', 0\).*nothing came for 60 s"):
+@pytest.mark.parametrize(
+    ("leader", "advice"),
+    [(1, ""), (-1, "; without a leader, so unreadable: results[0]; start the brokers that have it")],
+)
+def test_a_topic_whose_end_does_not_come_is_given_up(leader: int, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition without a leader says nothing: after a minute of silence the reader names it, and what to do."""
+    reader = _reader(monkeypatch, [1, *[None] * 100], 5.0, leader)
+    with pytest.raises(
+        TimeoutError, match=rf"^{re.escape(f'results[0]: nothing came for 60 s before the end{advice}')}$"
+    ):
         list(reader.read_to_end(60.0))
 
 

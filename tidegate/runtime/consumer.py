@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from operator import methodcaller
 from typing import Any, TypeVar, cast
@@ -123,6 +123,10 @@ def _once_led(question: Callable[[], T], *, timeout_seconds: float, every: float
     return retry(ask, _NotLedYet, timeout_seconds=timeout_seconds, every=every)
 
 
+def _named(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}[{number}]" for topic, number in sorted(partitions))
+
+
 class TopicReader:
     """Reads whole topics without a group: each partition from its beginning (or an instant), then new records.
 
@@ -215,7 +219,24 @@ class TopicReader:
                 yield message
                 deadline = time.monotonic() + silence_seconds
             elif not follow and time.monotonic() > deadline:
-                raise TimeoutError(f"{sorted(self._unread)}: nothing came for {silence_seconds:g} s before the end")
+                raise TimeoutError(self._silence(silence_seconds))
+
+    def _silence(self, seconds: float) -> str:
+        """Return which partitions have not been read to their end, and what to do about those without a leader."""
+        text = f"{_named(self._unread)}: nothing came for {seconds:g} s before the end"
+        if unled := self._unled():
+            text += f"; without a leader, so unreadable: {_named(unled)}; start the brokers that have it"
+        return text
+
+    def _unled(self) -> list[Partition]:
+        """Return which of the unread partitions have no leader, as far as a broker says."""
+        found = []
+        with suppress(KafkaException):
+            for topic, number in self._unread:
+                partition = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions.get(number)
+                if partition is not None and partition.leader < 0:
+                    found.append((topic, number))
+        return found
 
     def close(self) -> None:
         """Close the connection."""

@@ -42,9 +42,12 @@ class JobsView:
         self.unknown: dict[str, list[str]] = {}
         """Fields of the specs that this version does not know, by job: a newer Tidegate has written them."""
 
-    def load(self, silence_seconds: float = 60.0) -> None:
-        """Read the topic to its end; raise `TimeoutError` if for so long nothing more comes."""
-        for message in self._reader.read_to_end(silence_seconds):
+    def load(self, silence_seconds: float = 60.0, *, stop: Callable[[], bool] = lambda: False) -> None:
+        """Read the topic to its end; raise `TimeoutError` if for so long nothing more comes.
+
+        Once `stop()`, which is asked all the time, is true, it is over in any case.
+        """
+        for message in self._reader.read_to_end(silence_seconds, stop=stop):
             self._take(record_of(message))
 
     def poll(self) -> list[str]:
