@@ -185,7 +185,7 @@ def run(settings: DeciderSettings, *, wrap: Callable[[Outbox], Outbox] = lambda 
         poll_seconds=settings.jobs_poll_seconds,
         on_refused=lambda error: metrics.dead_letters.labels(JOBS.suffix, error.code).inc(),
     )
-    specs.start(on_failure=lambda error: exit_at_once("cannot follow the jobs topic", error))
+    specs.start(lambda error: exit_at_once("cannot follow the jobs topic", error), health.beat)
     asks_redis = redis_probe(RedisClient(**settings.redis()), written_keys(settings.redis_prefix))
     Dependencies(clock, registry, {"kafka": kafka_probe(settings), "redis": asks_redis}).start()
     reservations = RedisReservations(

@@ -25,6 +25,7 @@ from tidegate.runtime.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
+BEAT_SECONDS = 0.5
 CATCH_UP_SECONDS = 2.0
 
 
@@ -85,12 +86,15 @@ class CurrentSpecs:
         self._publisher: Publisher | None = None
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
 
-    def start(self, on_failure: Callable[[BaseException], None], timeout_seconds: float = 60.0) -> None:
-        """Load the topic, then follow it in a thread, which calls `on_failure` if it fails. Return after loading."""
+    def start(self, on_failure: Callable[[BaseException], None], beat: Callable[[], None] = lambda: None) -> None:
+        """Load the topic, then follow it in a thread, which calls `on_failure` if it fails. Return after loading.
+
+        `beat` is called until then. Raises `TimeoutError` if nothing comes before the topic's end.
+        """
         self._on_failure = on_failure
         self._thread.start()
-        if not self._ready.wait(timeout_seconds):
-            raise TimeoutError(f"could not read the jobs topic within {timeout_seconds:g} s")
+        while not self._ready.wait(BEAT_SECONDS):
+            beat()
         if self._failure is not None:
             raise self._failure
 

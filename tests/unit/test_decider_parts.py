@@ -309,6 +309,23 @@ def test_a_spec_that_has_arrived_is_there_after_catching_up(view: FakeJobsView) 
     assert view.closed.is_set()
 
 
+def test_a_jobs_topic_that_does_not_come_to_its_end_is_named(
+    view: FakeJobsView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process looks alive until then: a supervisor that ended it before would say nothing."""
+    beats = threading.Semaphore(0)
+
+    def load() -> None:
+        assert all(beats.acquire(timeout=10) for _ in range(3))
+        raise TimeoutError("tidegate.jobs[1]: nothing came for 60 s before the end")
+
+    monkeypatch.setattr(view, "load", load)
+    monkeypatch.setattr("services.decider.specs.BEAT_SECONDS", 0.01)
+    specs = CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01)
+    with pytest.raises(TimeoutError, match=r"^tidegate\.jobs\[1\]"):
+        specs.start(lambda error: pytest.fail(str(error)), beats.release)
+
+
 class FakeReader:
     """The jobs topic behind a view: what comes after it was read to its end."""
 
