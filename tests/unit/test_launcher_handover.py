@@ -176,6 +176,18 @@ def test_a_query_that_the_script_stops_while_it_is_held_is_not_resumed(script: S
     assert script.query._jsq is held
 
 
+def test_a_query_that_has_ended_before_the_pause_is_not_resumed(script: Script) -> None:
+    """It may have failed, or the script has stopped it: it is none of those that the driver holds."""
+    ended = StreamingQuery(FakeJava("ended"))
+    script.turn.remember(StartedQuery(ended, QueryStart(script._start, types.SimpleNamespace(), (), {})))
+    before = ended._jsq
+    before.stop()
+    assert script.control.paused(script.order(1, hold=True)) == {"paused": True, "queries": {"q": None}}
+    script.order(2, hold=False)
+    assert ended._jsq is before
+    assert script.query._jsq.active
+
+
 def test_a_query_that_the_script_stops_while_others_are_being_paused_is_not_resumed(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
