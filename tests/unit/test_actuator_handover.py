@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from services.actuator.actions import switch
 from services.actuator.actions.waits import OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
+from services.actuator.task import Abandoned
 from tests.support.events import command, with_application
 from tests.support.fake_world import Died, FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import ActionResult, CheckpointMark, Phase
 from tidegate.events.way import Way
+from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.remote.files import Files
 
 
 @dataclass
@@ -403,11 +407,43 @@ def test_a_first_driver_that_is_gone_cannot_go_on(world: HandoverWorld) -> None:
     assert world.sizes[world.alive()[0]] == 2
 
 
-def test_a_first_driver_that_is_killed_while_it_is_paused_does_not_matter(world: HandoverWorld) -> None:
-    """The second driver has been let go, and goes on."""
-    world.driver_ends(at=Phase.RUNNING, driver=FIRST)
+@pytest.mark.parametrize("at", [Phase.SWITCHING, Phase.RUNNING], ids=["before it pauses", "while it is paused"])
+def test_a_first_driver_that_is_killed_does_not_matter(world: HandoverWorld, at: Phase) -> None:
+    """The second driver is let go, and goes on."""
+    world.driver_ends(at=at, driver=FIRST)
     assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == HANDED_OVER
     assert world.alive() == [SECOND]
+
+
+def test_a_job_with_two_first_drivers_is_not_handed_over(world: HandoverWorld) -> None:
+    """One that was thought to be gone has come back: only one of them could be told to pause (I4)."""
+    late = "driver-1-9"
+
+    def arrive(result: ActionResult) -> None:
+        if result.phase is Phase.SWITCHING:
+            world.drivers[late], world.tokens[late], world.sizes[late] = DriverState.RUNNING, Token(0, 1), 2
+            world.control.write_running(Token(0, 1), {"submission_id": late, "epoch": 0, "run": 1})
+            world.paused.add(late)
+
+    world.on_result = arrive
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases()[2:5] == ["switching", "resuming", "stopping"]
+    assert f"More than one driver runs: {FIRST}, {late}." in world.last().sentence
+    assert len(world.alive()) == 1
+
+
+def test_an_overtaken_actuator_lets_no_driver_go(world: HandoverWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its successor may have told the first driver to go on meanwhile (I4)."""
+
+    def overtaken(location: str, files: Files) -> tuple[CheckpointMark, bool]:
+        Claims(world.control).raise_fence(Token(7, 99), "b")
+        return read_mark(location, files)
+
+    monkeypatch.setattr(switch, "read_mark", overtaken)
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command())
+    assert world.control.go() is None
 
 
 def test_nobody_waits_for_a_batch_if_the_second_driver_ends_meanwhile(
