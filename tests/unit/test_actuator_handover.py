@@ -49,6 +49,8 @@ class HandoverWorld(FakeWorld):
     late_seconds: float = 0.0
     """After how long the second driver's other query commits."""
     caught_up: bool = False
+    idle: bool = False
+    """Whether drivers that arrive say that their queries have no data."""
     let_go_at: float | None = None
     die_after_go: bool = False
     """Whether the actuator dies when the driver that it has let go has taken note of that."""
@@ -115,6 +117,7 @@ class HandoverWorld(FakeWorld):
         place = str(self.spec.application.checkpoint_location)
         queries = [{"id": id_, "name": None, "checkpoint": place} for id_ in self.queries]
         facts |= {"application": f"digest-{driver}", "queries": queries}
+        facts |= {"idle_at": "now"} if self.idle else {}
         self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
 
     def alive(self) -> list[str]:
@@ -183,12 +186,15 @@ def test_a_second_driver_takes_over(world: HandoverWorld) -> None:
     assert world.alive() == ["driver-1-2"]
 
 
-@pytest.mark.parametrize(("late", "stays"), [(0.0, 0.0), (9.0, 9.0), (1000.0, OTHERS_SECONDS)])
+@pytest.mark.parametrize(
+    ("late", "idle", "stays"),
+    [(0.0, False, 0.0), (9.0, False, 9.0), (1000.0, False, OTHERS_SECONDS), (1000.0, True, 0.0)],
+)
 def test_the_first_driver_stays_until_all_queries_have_committed(
-    world: HandoverWorld, late: float, stays: float
+    world: HandoverWorld, late: float, idle: bool, stays: float
 ) -> None:
-    """Its end would take the processor from their first batches. But it does not wait for ever."""
-    world.late_seconds = late
+    """Its end would take the processor from their first batches. But it does not wait for ever, nor if all are idle."""
+    world.late_seconds, world.idle = late, idle
     assert world.carry(command()) is Phase.VERIFIED
     assert world.let_go_at is not None
     assert world.retired_at is not None
@@ -385,9 +391,20 @@ def test_a_first_driver_does_not_go_on_if_nobody_knows_whether_the_second_has_en
     assert world.phases()[4:6] == ["resuming", "stopping"]
 
 
-def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(world: HandoverWorld) -> None:
-    """The second driver is ended before the first one goes on, which commits again."""
+@pytest.mark.parametrize("lingers", [0, 10])
+def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch, lingers: int
+) -> None:
+    """It is ended before the first one goes on, which commits again; a kill may take its time (I4)."""
     world.works = lambda size: size == 2
+    kill, asked_at = HandoverWorld.kill, list[float]()
+
+    def slowly(of: HandoverWorld, spec: JobSpec, driver: str) -> None:
+        asked_at.append(of.seconds)
+        if of.seconds >= asked_at[0] + lingers:
+            kill(of, spec, driver)
+
+    monkeypatch.setattr(HandoverWorld, "kill", slowly)
     assert world.carry(command()) is Phase.ROLLED_BACK
     assert world.phases() == ["accepted", "warming", "switching", "running", "resuming", "rolled_back"]
     assert world.last().sentence.startswith("Size 4 failed: ")
@@ -416,20 +433,28 @@ def test_a_first_driver_that_is_killed_does_not_matter(world: HandoverWorld, at:
     assert world.alive() == [SECOND]
 
 
-def test_a_job_with_two_first_drivers_is_not_handed_over(world: HandoverWorld) -> None:
+@pytest.mark.parametrize(
+    ("at", "why"),
+    [
+        (Phase.ACCEPTED, "Not handover: 2 drivers of the job run."),
+        (Phase.SWITCHING, f"More than one driver runs: {FIRST}, driver-1-9."),
+    ],
+)
+def test_a_job_with_two_first_drivers_is_not_handed_over(world: HandoverWorld, at: Phase, why: str) -> None:
     """One that was thought to be gone has come back: only one of them could be told to pause (I4)."""
     late = "driver-1-9"
 
     def arrive(result: ActionResult) -> None:
-        if result.phase is Phase.SWITCHING:
+        if result.phase is at:
             world.drivers[late], world.tokens[late], world.sizes[late] = DriverState.RUNNING, Token(0, 1), 2
-            world.control.write_running(Token(0, 1), {"submission_id": late, "epoch": 0, "run": 1})
+            facts = {"submission_id": late, "application_id": f"app-{late}", "hands_over": True}
+            world.control.write_running(Token(0, 1), {**facts, "epoch": 0, "run": 1})
             world.paused.add(late)
 
     world.on_result = arrive
-    assert world.carry(command()) is Phase.ROLLED_BACK
-    assert world.phases()[2:5] == ["switching", "resuming", "stopping"]
-    assert f"More than one driver runs: {FIRST}, {late}." in world.last().sentence
+    assert world.carry(command()) is (Phase.VERIFIED if at is Phase.ACCEPTED else Phase.ROLLED_BACK)
+    assert any(why in result.sentence for result in world.topic)
+    assert world.last().way is Way.RESTART
     assert len(world.alive()) == 1
 
 
@@ -444,6 +469,29 @@ def test_an_overtaken_actuator_lets_no_driver_go(world: HandoverWorld, monkeypat
     with pytest.raises(Abandoned, match="overtaken"):
         world.carry(command())
     assert world.control.go() is None
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_first_driver_is_given_time_to_pause(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    """Its batch goes on for five seconds; if it dies meanwhile, it is certainly gone, and nobody waits for longer."""
+    obey, asked_at = HandoverWorld._obey, list[float]()
+
+    def at_work(of: HandoverWorld, driver: str) -> None:
+        if driver == FIRST and of.control.hold() is not None:
+            asked_at.append(of.seconds)
+            if dies and of.seconds >= asked_at[0] + 5:
+                of.drivers[FIRST] = DriverState.ENDED
+            if dies or of.seconds < asked_at[0] + 5:
+                return
+        obey(of, driver)
+
+    monkeypatch.setattr(HandoverWorld, "_obey", at_work)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == HANDED_OVER
+    assert world.let_go_at is not None
+    assert 5 <= world.let_go_at - asked_at[0] < 8
 
 
 def test_nobody_waits_for_a_batch_if_the_second_driver_ends_meanwhile(
