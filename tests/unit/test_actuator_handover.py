@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from services.actuator.actions import switch
+from services.actuator.actions import resume, switch
 from services.actuator.actions.waits import OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
+from services.actuator.drivers import JobDrivers
 from services.actuator.task import Abandoned
 from tests.support.events import command, with_application
 from tests.support.fake_world import Died, FakeWorld
@@ -365,6 +366,25 @@ def test_a_first_driver_goes_on_although_its_cluster_is_silent(world: HandoverWo
     assert world.last().submission_id == FIRST
 
 
+def test_a_second_driver_that_is_let_go_too_late_does_not_run(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actuator was paused before it let it go, and wakes when its successor has seen that nobody did (I4)."""
+    cannot_write = resume._cannot_write
+
+    def wakes(drivers: JobDrivers, second_id: str) -> bool:
+        found = cannot_write(drivers, second_id)
+        drivers.control.let_go(HandoverOrder(Token(7, 2), second_id))
+        return found
+
+    monkeypatch.setattr(resume, "_cannot_write", wakes)
+    world.pauses = False
+    world.goes_silent(at=Phase.RESUMING, seconds=float("inf"))
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.last().submission_id == FIRST
+    assert SECOND not in world.writers
+
+
 def test_a_successor_lets_the_first_driver_go_on_although_its_cluster_is_silent(world: HandoverWorld) -> None:
     """The actuator that let it go had ended the second driver before."""
     world.works = lambda size: size == 2
@@ -413,6 +433,32 @@ def test_a_second_driver_that_commits_nothing_gives_way_to_the_first(
     assert (world.last().parallelism, world.last().application) == (2, f"digest-{FIRST}")
     world.works = lambda _size: True
     assert world.carry(command(epoch=8, command_id="again")) is Phase.VERIFIED
+
+
+@pytest.mark.parametrize(
+    ("stuck", "phases"),
+    [(FIRST, [*HANDED_OVER[:-1], "failed"]), (SECOND, [*HANDED_OVER[:4], "resuming", "stopping", "failed"])],
+)
+def test_next_to_a_driver_that_cannot_be_ended_no_other_writes(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch, stuck: str, phases: list[str]
+) -> None:
+    """A first driver that has handed over holds only its slots; after a second one that was let go none starts (I4)."""
+    kill = HandoverWorld.kill
+
+    def in_vain(of: HandoverWorld, spec: JobSpec, driver: str) -> None:
+        if driver != stuck:
+            kill(of, spec, driver)
+
+    monkeypatch.setattr(HandoverWorld, "kill", in_vain)
+    world.obeys = False
+    world.works = lambda size: size == 2 or stuck == FIRST
+    assert world.carry(command()) is Phase.FAILED
+    assert world.phases() == phases
+    assert world.last().code == "STOP_FAILED"
+    go = world.control.go()
+    assert go is not None
+    assert go.submission_id == SECOND
+    assert (FIRST in world.last().sentence) is (stuck == FIRST)
 
 
 def test_a_first_driver_that_is_gone_cannot_go_on(world: HandoverWorld) -> None:
