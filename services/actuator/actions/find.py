@@ -24,7 +24,6 @@ _CANNOT_TELL = (*NO_ANSWER, CheckpointError, ControlError)
 
 def find(task: Task, drivers: JobDrivers) -> ActionOutcome:
     """Find what runs; try for as long as a driver may take to stop."""
-    task.fence.check_epoch()
     seconds = task.spec.application.stop_deadline_seconds
 
     def look() -> ActionOutcome:

@@ -20,7 +20,6 @@ from tidegate.launcher.control.files import HandoverOrder
 
 def resume(task: Task, drivers: JobDrivers, second: ActionResult) -> ActionOutcome:
     """End the driver of the result `second`; wait until the first one has committed a batch, or has nothing to do."""
-    task.fence.check_epoch()
     second_id = second.submission_id
     if second_id is not None and not end_driver(task, drivers, second_id):
         task.fence.take()  # from now on, whoever was not let go cannot be
