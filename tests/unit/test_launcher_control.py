@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.control import stopped
+from tests.support.control import see_no_fence, stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tests.support.fake_time import fake_time
 from tidegate.launcher.control.claims import Claims
@@ -96,10 +96,11 @@ def _launch(tmp_path: Path, token: Token) -> tuple[Launch, Control, list[str]]:
     return Launch(control, DriverRun(control, token, 2, log), Script("script.py", []), log), control, said
 
 
-def test_an_older_run_may_not_start_a_query(tmp_path: Path) -> None:
+def test_an_older_run_may_not_start_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver of a run older than the fence ends before its query starts, and prints why."""
     launch, control, said = _launch(tmp_path, Token(4, 1))
     Claims(control).raise_fence(Token(5, 1), "a")
+    see_no_fence(monkeypatch)
     started: list[object] = []
     with pytest.raises(Fenced) as raised:
         launch.start_query(started.append, FakeWriter())

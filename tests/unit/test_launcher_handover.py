@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tests.support.control import see_no_fence
 from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
@@ -124,6 +125,21 @@ def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None
     assert len(script.ended) == 2
 
 
+def test_a_script_that_is_slow_to_see_a_pause_waits_on(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query of it had ended when it looked, and runs again."""
+    wait, first = FakeManager.awaitAnyTermination, iter([True])
+
+    def slow(manager: FakeManager, milliseconds: int | None = None) -> bool:
+        if not next(first, False):
+            return wait(manager, milliseconds)
+        script.order(1, hold=True)
+        script.order(2, hold=False)
+        return True
+
+    monkeypatch.setattr(FakeManager, "awaitAnyTermination", slow)
+    assert script.manager.awaitAnyTermination(0.2) is False
+
+
 def test_a_second_order_to_pause_keeps_what_is_paused(script: Script) -> None:
     """A successor of the actuator orders it again; when the driver may go on, it still knows its queries."""
     script.order(1, hold=True)
@@ -149,12 +165,21 @@ def test_a_second_handle_follows_a_resumed_query(script: Script) -> None:
 
 
 def test_a_stop_releases_a_script_whose_queries_are_held(script: Script) -> None:
-    """When the driver is to end, waiting for a held query ends."""
+    """When the driver is to end, waiting for a held query ends, and so does a loop until it has."""
     waiting = script.wait_in_background(script.query.awaitTermination)
     script.order(1, hold=True)
+    assert script.query.isActive
     script.turn.end()
     waiting.join(5)
     assert script.ended
+    assert not script.query.isActive
+
+
+def test_a_query_that_somebody_else_has_started_ends_as_ever(script: Script) -> None:
+    """Such as one that the script started through the JVM: the driver does not know it."""
+    other = FakeJava("other")
+    other.stop()
+    assert StreamingQuery(other).awaitTermination()
 
 
 def test_a_driver_whose_jvm_is_gone_does_not_wait(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +244,16 @@ def test_no_batch_is_broken_for_a_handover(script: Script) -> None:
     assert not script.turn.holding
 
 
-def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that is told to go on while it waits for the end of a batch waits no longer."""
+@pytest.mark.parametrize("order", ["go on", "stop"])
+def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    """A driver that is told to go on or to stop while it waits for the end of a batch waits no longer."""
 
     def end(_query: Any, _deadline: float) -> bool:
         Claims(script.control).raise_fence(Token(6, 2), "a")
-        script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
+        if order == "stop":
+            script.control.request_stop(Token(6, 2), "c", 20.0)
+        else:
+            script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
         return False
 
     monkeypatch.setattr(turn, "end_at_boundary", end)
@@ -233,7 +262,7 @@ def test_an_order_to_pause_can_be_taken_back(script: Script, monkeypatch: pytest
     assert time.monotonic() - started < 60.0
     assert script.control.paused(token) == {"paused": False, "queries": {}}
     assert script.query._jsq.active
-    assert script.run.token == Token(6, 2)
+    assert script.run.token == (OLD if order == "stop" else Token(6, 2))
 
 
 def test_orders_for_other_drivers_and_old_orders_are_not_obeyed(script: Script) -> None:
@@ -247,11 +276,12 @@ def test_orders_for_other_drivers_and_old_orders_are_not_obeyed(script: Script) 
     assert not script.turn.holding
 
 
-def test_a_driver_with_a_newer_fence_is_not_let_go(script: Script) -> None:
+def test_a_driver_with_a_newer_fence_is_not_let_go(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """A permission under an older fence than the newest one does not count: its actuator was overtaken."""
     script.order(1, hold=True)
     Claims(script.control).raise_fence(Token(6, 3), "b")
     script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
+    see_no_fence(monkeypatch)
     script.turn.look()
     assert script.turn.holding
     assert script.run.token == OLD
@@ -267,6 +297,18 @@ def test_a_driver_that_was_forgotten_goes_on(script: Script, monkeypatch: pytest
     assert not script.turn.holding
     assert script.query._jsq.active
     assert not script.control.take_turn(Token(6, 1), "driver-9-9"), "a second driver may still go"
+
+
+def test_an_earlier_handover_does_not_keep_a_forgotten_driver_paused(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second driver had taken that turn, and failed."""
+    assert script.control.take_turn(script.order(1, hold=True), "driver-9-9")
+    script.order(2, hold=False)
+    script.order(3, hold=True)
+    monkeypatch.setattr(turn, "FORGOTTEN_SECONDS", 0.0)
+    script.turn.look()
+    assert not script.turn.holding
 
 
 def test_a_forgotten_driver_needs_no_orders(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

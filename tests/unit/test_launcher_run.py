@@ -96,8 +96,8 @@ def program() -> FakeProgram:
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: FakeProgram) -> Driver:
     """Return a driver whose queries reach every boundary at once, and which leaves at once."""
-    monkeypatch.setattr(turn, "end_at_boundary", lambda _query, _deadline: True)
-    monkeypatch.setattr(stopping, "stop_at_boundary", lambda _query, _deadline, _extension: True)
+    monkeypatch.setattr(turn, "end_at_boundary", lambda _query, deadline: deadline > time.monotonic())
+    monkeypatch.setattr(stopping, "stop_at_boundary", lambda _query, deadline, _more: deadline > time.monotonic())
     monkeypatch.setattr(launch, "_WATCH_SECONDS", 0.001)
     monkeypatch.setattr(launch, "_LEAVE_SECONDS", 0.0)
     return Driver(tmp_path, program)
