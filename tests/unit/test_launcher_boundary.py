@@ -14,6 +14,7 @@ from tests.support.fake_time import fake_time
 from tidegate.launcher.spark.between_batches import between_batches
 from tidegate.launcher.spark.boundary import end_at_boundary, stop_at_boundary
 
+PLANNING = "MicroBatchExecution.runBatch, TriggerExecutor.execute"
 ADDING_BATCH = "x.SQLExecution$.withNewExecutionId, MicroBatchExecution.runBatch, TriggerExecutor.execute"
 
 
@@ -26,8 +27,12 @@ class Engine:
         self.stopped_at: float | None = None
         self._state = "ACTIVE"
         self.streamingQuery = lambda: self
-        lock = types.SimpleNamespace(lock=lambda: None, unlock=lambda: None)
+        self.held = False
+        lock = types.SimpleNamespace(lock=lambda: self._hold(True), unlock=lambda: self._hold(False))
         self.awaitProgressLock = lambda: lock
+
+    def _hold(self, held: bool) -> None:
+        self.held = held
 
     def sleep(self, _seconds: float) -> None:
         self.now += 0.1
@@ -44,11 +49,12 @@ class Engine:
         return types.SimpleNamespace(get=lambda: State(self._state), compareAndSet=self._set)
 
     def _set(self, _old: State, new: State) -> bool:
+        assert self.held, "it may move on, and look at its state, meanwhile"
         self._state = new.name
         return True
 
     def queryExecutionThread(self) -> Any:
-        alive = self.now < self.batch_ends_at and self.stopped_at is None
+        alive = (self.now < self.batch_ends_at or self._state == "ACTIVE") and self.stopped_at is None
         return types.SimpleNamespace(isAlive=lambda: alive, getStackTrace=lambda: ADDING_BATCH)
 
     def stop(self) -> None:
@@ -105,6 +111,28 @@ def test_a_pause_breaks_no_batch(monkeypatch: pytest.MonkeyPatch, batch_ends_at:
     assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0) is ended
     assert engine.state().get().name == ("TERMINATED" if ended else "ACTIVE")
     assert (engine.stopped_at is not None) is ended
+    assert not engine.held
+
+
+class PlanningEngine(Engine):
+    """It plans its batch for a second, and would interrupt itself if it were asked to end meanwhile."""
+
+    def queryExecutionThread(self) -> Any:
+        if self.now >= 1.0:
+            return super().queryExecutionThread()
+        return types.SimpleNamespace(isAlive=lambda: True, getStackTrace=lambda: PLANNING)
+
+    def _set(self, old: State, new: State) -> bool:
+        assert self.now >= 1.0
+        return super()._set(old, new)
+
+
+def test_a_query_that_plans_its_batch_is_asked_once_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch then ends, and the query with it."""
+    engine = PlanningEngine(5.0)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    assert stop_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
+    assert engine.stopped_at == pytest.approx(5.0, abs=0.2)
 
 
 class SleepyEngine(Engine):
@@ -112,12 +140,6 @@ class SleepyEngine(Engine):
 
     def __init__(self) -> None:
         super().__init__(batch_ends_at=1e9)
-        self.held = False
-        lock = types.SimpleNamespace(lock=lambda: self._hold(True), unlock=lambda: self._hold(False))
-        self.awaitProgressLock = lambda: lock
-
-    def _hold(self, held: bool) -> None:
-        self.held = held
 
     def queryExecutionThread(self) -> Any:
         ends = self._state == "TERMINATED"
@@ -135,12 +157,29 @@ def test_a_query_that_ends_at_once_gets_its_lock(monkeypatch: pytest.MonkeyPatch
     assert not engine.held
 
 
+class WaitingEngine(SleepyEngine):
+    """It waits for its next trigger, for an hour, whatever its state."""
+
+    def queryExecutionThread(self) -> Any:
+        waits = "SystemClock.waitTillTime, ProcessingTimeExecutor.execute, TriggerExecutor.execute"
+        return types.SimpleNamespace(isAlive=lambda: self.stopped_at is None, getStackTrace=lambda: waits)
+
+
+def test_a_query_that_waits_for_its_next_trigger_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing to end."""
+    engine = WaitingEngine()
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
+    assert end_at_boundary(types.SimpleNamespace(_jsq=engine), 10.0)
+    assert engine.stopped_at == 0.0
+
+
 class RacingEngine(SleepyEngine):
     """It has checked its state just before it is asked to end, and goes on to construct a batch; then it rests."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0
+        self.places = iter(["MicroBatchExecution.executeOneBatch, TriggerExecutor.execute"])
 
     def _set(self, old: State, new: State) -> bool:
         self.asked += new.name == "TERMINATED"
@@ -148,7 +187,7 @@ class RacingEngine(SleepyEngine):
 
     def queryExecutionThread(self) -> Any:
         if self._state == "TERMINATED" and self.asked == 1:
-            return types.SimpleNamespace(isAlive=lambda: True, getStackTrace=lambda: CONSTRUCTING)
+            return types.SimpleNamespace(isAlive=lambda: True, getStackTrace=lambda: next(self.places, CONSTRUCTING))
         return super().queryExecutionThread()
 
 
@@ -208,13 +247,18 @@ def test_a_query_that_tracks_its_progress_asynchronously_has_batches(monkeypatch
 class ContinuousEngine(Engine):
     """A ContinuousExecution, which has no batches and none of their locks."""
 
+    def __init__(self, batch_ends_at: float) -> None:
+        super().__init__(batch_ends_at)
+        del self.awaitProgressLock
+
     def getClass(self) -> Any:
         return types.SimpleNamespace(getSimpleName=lambda: "ContinuousExecution")
 
 
-def test_a_continuous_query_has_no_boundary() -> None:
+def test_a_continuous_query_has_no_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop stops it plainly, a pause leaves it alone, and nothing is done between its batches."""
     engine = ContinuousEngine(1e9)
+    fake_time(monkeypatch, "tidegate.launcher.spark.boundary", monotonic=lambda: engine.now, sleep=engine.sleep)
     query = types.SimpleNamespace(_jsq=engine)
     assert not end_at_boundary(query, 10.0)
     assert between_batches([query], 10.0, pytest.fail, NEVER) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeQuery, FakeWriter
+from tests.support.fake_time import fake_time
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
 from tidegate.launcher.handover import turn
@@ -160,8 +162,16 @@ def test_a_query_that_failed_goes_on_from_its_checkpoint(driver: Driver) -> None
     assert places == ["/ck", "/ck/query-2", "/ck", "/ck/query-3"]
 
 
-def test_a_start_waits_for_the_order_that_comes_with_a_newer_fence(driver: Driver) -> None:
-    """In a handover the fence rises first: a script that ended would cut off the batches of its other queries."""
+@pytest.mark.parametrize("is_second", [False, True])
+def test_a_start_waits_for_the_order_that_comes_with_a_newer_fence(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, is_second: bool
+) -> None:
+    """In a handover the fence rises first: a script that ended would cut off the batches of its other queries.
+
+    The handover may take as long as a batch: whoever is paused, or has not had its turn, waits for its end.
+    """
+    now = [0.0]
+    fake_time(monkeypatch, "tidegate.launcher.run.starting", monotonic=lambda: now[0], sleep=time.sleep)
     driver.start(running("a"))
     got: list[Any] = []
     query = running("b")
@@ -169,13 +179,17 @@ def test_a_start_waits_for_the_order_that_comes_with_a_newer_fence(driver: Drive
     thread = threading.Thread(target=lambda: got.append(driver.start(query)), daemon=True)
     thread.start()
     time.sleep(0.3)
-    order = driver.pause()
-    driver.launch.turn.look()
-    assert driver.control.paused(order) == {"paused": True, "queries": {"a": None}}
+    if is_second:
+        driver.launch.turn.waits = True
+    else:
+        order = driver.pause()
+        driver.launch.turn.look()
+        assert driver.control.paused(order) == {"paused": True, "queries": {"a": None}}
+    now[0] = 2 * starting.ORDER_SECONDS
     time.sleep(0.3)
     assert thread.is_alive()
-    driver.run.adopt(Token(7, 1))  # the other driver has failed, and this one goes on
-    driver.launch.turn.holding = False
+    driver.run.adopt(Token(7, 1))  # the other driver has failed or paused, and this one goes on
+    driver.launch.turn.holding = driver.launch.turn.waits = False
     thread.join(5)
     assert got == [query]
 
@@ -382,6 +396,40 @@ def test_a_problem_that_lasts_is_told_once() -> None:
     for problem in ("a", "a", "b", "a"):
         assert log.attempt("write", fail, problem) is None
     assert said == ["cannot write: a", "cannot write: b", "cannot write: a"]
+
+
+def test_a_stop_waits_for_each_query_and_says_how_it_has_ended(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was given more time for its batch has it, also if that is longer than the stop waits for late ones."""
+    now, asked = [0.0], threading.Event()
+
+    def sleep(_seconds: float) -> None:
+        time.sleep(0.001)
+        now[0] = min(26.0, now[0] + asked.is_set())
+
+    def stop_at_boundary(query: FakeQuery, _deadline: float, extension: Callable[[], float]) -> bool:
+        if query.id == "nearly done":
+            assert extension() == 20.0
+            asked.set()
+            return bool(wait_until(lambda: now[0] == 26.0, 30))
+        if query.id == "broken":
+            raise ConnectionRefusedError("no JVM")
+        return query.id != "cut off"
+
+    fake_time(monkeypatch, "tidegate.launcher.run.stopping", monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(stopping, "stop_at_boundary", stop_at_boundary)
+    monkeypatch.setattr(stopping.Stop, "_extension_of", lambda *_: 20.0)
+    stop = stopping.Stop(0.0, driver.run, None, DriverLog(print))
+    queries = [running(id_) for id_ in ("failed", "nearly done", "broken", "cut off")]
+    queries[0].failure = "boom"
+    queries[1].lastProgress = {"batchId": 7}
+    stop.end(queries)
+    assert stop.facts["queries"] == {
+        "failed": {"clean": True, "error": "boom", "last_batch_id": None},
+        "nearly done": {"clean": True, "error": None, "last_batch_id": 7},
+        "broken": {"clean": False, "error": "ConnectionRefusedError: no JVM", "last_batch_id": None},
+        "cut off": {"clean": False, "error": None, "last_batch_id": None},
+    }
+    assert stop.facts["clean"] is False
 
 
 def test_a_query_that_does_not_end_is_left_and_the_stop_is_not_clean(
