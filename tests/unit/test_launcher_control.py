@@ -14,7 +14,7 @@ from tests.support.control import see_no_fence, stopped
 from tests.support.fake_queries import FakeContext, FakeJob, FakeQuery, FakeWriter
 from tests.support.fake_time import fake_time
 from tidegate.launcher.control.claims import Claims
-from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.control.files import Control, HandoverOrder, SizeOrder, Token
 from tidegate.launcher.control.json_files import ControlError, JsonFile, JsonFiles
 from tidegate.launcher.main import parse
 from tidegate.launcher.programs.script import Script
@@ -37,12 +37,34 @@ def test_a_fence_never_goes_back(tmp_path: Path) -> None:
     assert control.fence() == (Token(5, 2), "b")
 
 
+def test_a_claim_holds_only_as_it_was_written(tmp_path: Path) -> None:
+    """Its token is good for nothing else, and no longer for the claim itself once there is a newer one (I5)."""
+    control = Control.at(tmp_path, "job")
+    claims = Claims(control)
+
+    def order(run: int, size: int) -> bool:
+        return claims.order_size(SizeOrder(Token(5, run), "a", Token(4, 1), size), "c")
+
+    assert claims.raise_fence(Token(5, 1), "a")
+    assert not order(1, 4)
+    assert order(2, 4)
+    assert order(2, 4)
+    assert not order(2, 6)
+    assert not claims.raise_fence(Token(5, 1), "a")
+    assert claims.newest() == (Token(5, 2), "a")
+
+
 def test_a_stop_marker_names_the_first_run_that_may_stay(tmp_path: Path) -> None:
-    """A later marker replaces an earlier one, never the other way round."""
+    """A later marker or order replaces an earlier one, never the other way round."""
     control = Control.at(tmp_path, "job")
     control.request_stop(Token(5, 1), "c5", 30.0)
     control.request_stop(Token(4, 1), "c4", 10.0)
     assert control.stop_marker() == (Token(5, 1), 30.0)
+    newer, older = HandoverOrder(Token(5, 1), "driver-5", 30.0), HandoverOrder(Token(4, 1), "driver-4", 10.0)
+    for order in (newer, older):
+        control.request_hold(order)
+        control.let_go(order)
+    assert control.hold() == control.go() == newer
 
 
 @pytest.mark.parametrize("job_id", ["", "..", "a/b", "a\nb", "A", "a..b", "x" * 64, "é"])

@@ -29,10 +29,12 @@ RUN = Token(5, 1)
 class FakeQuery:
     """A streaming query whose engine is always between two batches."""
 
-    runId = "run-1"  # noqa: N815 - PySpark's name
-    isActive = True  # noqa: N815 - likewise
+    isActive = True  # noqa: N815 - PySpark's name
 
-    def __init__(self, batch: int = 3, message: str = "Processing new data", *, stateful: bool = False) -> None:
+    def __init__(
+        self, batch: int = 3, message: str = "Processing new data", *, run: str = "run-1", stateful: bool = False
+    ) -> None:
+        self.runId = run
         self.lastProgress = {"batchId": batch, "stateOperators": [{}] if stateful else []}
         self.status = {"message": message}
 
@@ -46,6 +48,8 @@ class Driver:
     queries: list[Any] = field(default_factory=lambda: [FakeQuery()])
     seconds: float = 0.0
     at_boundary: bool = True
+    in_long_batch: str = ""
+    """The run of a query that comes to no boundary."""
     orders: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -77,9 +81,9 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     driver = Driver(Control.at(tmp_path, "job"))
 
     def between(
-        _queries: list[Any], seconds: float, act: Callable[[], None], _stopping: threading.Event
+        queries: list[Any], seconds: float, act: Callable[[], None], _stopping: threading.Event
     ) -> float | None:
-        if not driver.at_boundary:
+        if not driver.at_boundary or any(query.runId == driver.in_long_batch for query in queries):
             driver.seconds += seconds
             return None
         act()
@@ -125,6 +129,10 @@ def test_a_size_is_reported_as_it_comes(driver: Driver) -> None:
     assert (told["idle"], told["unused"], told["error"], told["lost"]) == (False, [], None, {})
     assert set(told["executors"]) == {"0", "1", "2", "3"}
     assert driver.spark.asked == [4]
+    driver.spark.busy = False
+    driver.look(20)
+    (Path(driver.control.place) / f"sized-{RUN}.json").unlink()
+    assert driver.look(20) == {}, "what has not changed is not written again"
 
 
 def test_executors_that_the_batch_has_no_tasks_for_count_after_a_whole_batch(driver: Driver) -> None:
@@ -210,17 +218,23 @@ def test_executors_that_die_for_weeks_do_not_fill_the_control_files(driver: Driv
 
 def test_state_is_spread_once_all_executors_are_there(driver: Driver) -> None:
     """Stateful queries forget where their state is when executors have come, between two batches, and not else."""
-    driver.queries = [FakeQuery(stateful=True), FakeQuery()]
+    driver.queries = [FakeQuery(stateful=True), FakeQuery(run="run-2"), FakeQuery(run="run-3", stateful=True)]
     driver.at_boundary = False
     driver.order(4)
     driver.look(8)
     assert driver.spark.spread == []
-    driver.at_boundary = True
+    driver.at_boundary, driver.in_long_batch = True, "run-3"
     driver.look(8)
     assert driver.spark.spread == ["run-1"]
+    driver.in_long_batch = ""
+    driver.look(8)
+    assert driver.spark.spread == ["run-1", "run-3"]
+    driver.spark.kill("3")
+    driver.look(8)
+    assert driver.spark.spread == ["run-1", "run-3"] * 2, "the new one has none of it"
     driver.order(2)
     driver.look(8)
-    assert driver.spark.spread == ["run-1"]
+    assert driver.spark.spread == ["run-1", "run-3"] * 2
 
 
 def test_a_driver_that_starts_again_comes_back_with_the_last_size(driver: Driver) -> None:
@@ -243,20 +257,21 @@ def test_a_new_session_of_the_script_gets_the_ordered_size(driver: Driver) -> No
 @pytest.mark.parametrize(
     ("changes", "size", "error"),
     [
-        ({"limit": None}, 4, "was not started so that its executors can be changed"),
+        ({"limit": None}, 1, "was not started so that its executors can be changed"),
         ({}, 9, "within 8 slots"),
         ({"cores": 2}, 3, "not whole executors of 2"),
-        ({"takes_requests": False}, 4, "did not take the request"),
+        ({"takes_requests": False}, 1, "did not take the request"),
     ],
 )
 def test_an_order_that_cannot_be_obeyed_is_answered(
     driver: Driver, changes: dict[str, Any], size: int, error: str
 ) -> None:
-    """The report says why, and the next order is obeyed again."""
+    """The report says why, no executor has to leave, and the next order is obeyed again."""
     for name, value in changes.items():
         setattr(driver.spark, name, value)
     driver.order(size)
     assert error in driver.look(2)["error"]
+    assert not driver.spark.decommissioned
     driver.spark.limit, driver.spark.cores, driver.spark.takes_requests = 8, 1, True
     driver.order(3)
     told = driver.look(8)

@@ -73,7 +73,7 @@ class QueryStarter:
     def _await_order(self) -> None:
         """Wait for the order that comes with a newer fence, and for the end of the pause, if it is to pause."""
         until = time.monotonic() + ORDER_SECONDS
-        while self.context is not None and self._newer() and not self._run.stopping.is_set() and not self._turn.over:
+        while self.context is not None and self._newer() and not self._turn.over:
             if not (self._turn.holding or self._turn.waits) and time.monotonic() > until:
                 return
             time.sleep(_LOOK_SECONDS)
