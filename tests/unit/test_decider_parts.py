@@ -73,25 +73,28 @@ def test_an_open_command_holds_its_slots() -> None:
     down = result(command.command_id, Phase.STOPPED, 9, parallelism=command.to_parallelism)
     (hold,) = holds_in_force([command], [down], book.get, command.issued_at + timedelta(seconds=90))
     assert hold.slots == command.to_parallelism
+    runs = result(command.command_id, Phase.RESIZING, 9, parallelism=command.to_parallelism)
+    (more,) = holds_in_force([command], [runs], book.get, command.issued_at + timedelta(seconds=90))
+    assert more.slots == command.to_parallelism - command.from_parallelism
     longest = 60.0 + 2 * 180.0  # one stop and two starts, each with its deadline
     assert hold.slots_until == command.expires_at.timestamp() + longest
     assert holds_in_force([command], [down], book.get, command.expires_at + timedelta(seconds=longest + 1)) == []
 
 
-def test_a_start_does_not_shorten_a_cooldown() -> None:
-    """A start after a rescale has no cooldown of its own, and the rescale's cooldown continues."""
+@pytest.mark.parametrize(("kind", "seconds"), [(CommandKind.START, 60), (CommandKind.RESCALE, 65)])
+def test_a_start_does_not_shorten_a_cooldown(kind: CommandKind, seconds: int) -> None:
+    """A start after a rescale has no cooldown of its own, and the rescale's cooldown continues; a newer one counts."""
     command = ordered()
-    start = command.model_copy(
+    later = command.model_copy(
         update={
             "command_id": "later",
-            "kind": CommandKind.START,
-            "from_parallelism": 0,
+            "kind": kind,
             "issued_at": command.issued_at + timedelta(seconds=5),
         }
     )
-    ends = [result(c.command_id, Phase.VERIFIED, 9) for c in (command, start)]
-    (hold,) = holds_in_force([command, start], ends, SpecBook([SPEC]).get, command.issued_at + timedelta(seconds=30))
-    assert hold.cooldown_until == command.issued_at.timestamp() + 60
+    ends = [result(c.command_id, Phase.VERIFIED, 9) for c in (command, later)]
+    (hold,) = holds_in_force([command, later], ends, SpecBook([SPEC]).get, command.issued_at + timedelta(seconds=30))
+    assert hold.cooldown_until == command.issued_at.timestamp() + seconds
 
 
 def test_a_job_without_spec_holds_nothing() -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.engine import step
 from tests.support.events import FAST_FLIP271, START, codes, job, observed, overloaded, result, snapshot, steady
+from tidegate.engine.costs import ChangeMemory, Shortfall
 from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
-from tidegate.engine.history import History
+from tidegate.engine.history import STOPPED, History
 from tidegate.engine.memory import Recorded
 from tidegate.engine.results import take_results
 from tidegate.engine.state import InFlight, JobState, from_wire, to_wire
@@ -23,7 +24,7 @@ from tidegate.events.command import CommandKind
 from tidegate.events.decision import Decision, Observed, RedisView, Status
 from tidegate.events.envelope import decode, value_of
 from tidegate.events.job import JobSpec, ManualScale, Mode
-from tidegate.events.result import ActionResult, Phase
+from tidegate.events.result import CHECKPOINT_ELSEWHERE, ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.events.wire import LONGEST_SECONDS
@@ -167,11 +168,13 @@ def test_a_verified_restart_teaches_size_and_downtime() -> None:
     spec = job(rescale=(Way.RESTART,))
     state, ordered = ordered_state(spec)
     done = result(ordered.decision_id, Phase.VERIFIED, 8, parallelism=8, incarnation="app-2", downtime_seconds=17.5)
+    done = done.model_copy(update={"delay_seconds": 20.0})
     shot = snapshot(9, slots=8, incarnation="app-2")
-    state, decision = step(state, shot, spec, observed(shot, results=(done,)))
+    state, decision = step(state._replace(failures=2), shot, spec, observed(shot, results=(done,)))
     assert state.in_flight is None
+    assert (state.run_since, state.failures) == (done.at.timestamp(), 0)
     assert decision.current_parallelism == 8
-    assert [tuple(cost) for cost in state.changes.costs] == [(Way.RESTART, int(START.timestamp()) + 80, 17.5, 17.5)]
+    assert [tuple(cost) for cost in state.changes.costs] == [(Way.RESTART, int(START.timestamp()) + 80, 17.5, 20.0)]
     assert state.changes.closed == ()
 
 
@@ -227,10 +230,12 @@ def test_a_rolled_back_restart_keeps_the_last_good_size() -> None:
     spec = job()
     state, ordered = ordered_state(spec)
     back = result(ordered.decision_id, Phase.ROLLED_BACK, 8, parallelism=4, incarnation="app-3", code="NO_BATCH")
+    back = back.model_copy(update={"downtime_seconds": 99.0})
     shot = snapshot(9, slots=4, incarnation="app-3")
     state, decision = step(state, shot, spec, observed(shot, results=(back,)))
     assert decision.current_parallelism == 4
     assert state.in_flight is None
+    assert state.changes.costs == (), "a change costs what one costs that works"
 
 
 def test_a_command_nobody_began_is_forgotten_after_its_expiry() -> None:
@@ -320,11 +325,13 @@ def starts_that_die(*, commits: bool) -> list[Decision]:
             incarnation=app,
             code="FIRST_BATCH",
             delay_seconds=8.0,
+            downtime_seconds=8.0,
         )
         alive = steady(1, rate=300, capacity=400, first=number + 1, incarnation=app)[0]
         alive = alive if commits else alive.model_copy(update={"batches": ()})
         state, _ = step(state, alive, spec, observed(alive, results=(works,)))
         assert state.run_since == works.at.timestamp() - 8.0
+        assert state.changes.costs == (), "a start is no change of size"
     return decisions
 
 
@@ -528,12 +535,47 @@ def test_a_command_while_less_has_arrived_than_was_committed(bounds: dict[str, i
 def test_a_command_that_may_still_end_is_not_given_up(started: float | None, after: float, kept: bool) -> None:
     """A command counts as lost half an hour after its start; until it has started, it may do so until it expires."""
     at = START.timestamp()
-    state = JobState.new()._replace(in_flight=InFlight("c", "rescale", 8, at, at + 3600.0))
+    stop = InFlight("c", "stop", 0, at, at + 3600.0)
+    state = JobState.new()._replace(in_flight=stop, history=History(halt=STOPPED))
     if started is not None:
         stopping = result("c", Phase.STOPPING, int(started / 10), parallelism=8)
         state = take_results(state, Observed(at=stopping.at, results=(stopping,)), job())
     state = take_results(state, Observed(at=START + timedelta(seconds=after)), job())
     assert (state.in_flight is not None) is kept
+    assert (state.history.halt is None) is (started is None and not kept), "one that nobody began has halted nothing"
+
+
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.REJECTED, Phase.VERIFIED, Phase.FAILED])
+def test_a_result_of_another_command_does_not_touch_the_one_under_way(phase: Phase) -> None:
+    """It may have been ordered by hand, or by a decider whose state is lost here (I2)."""
+    at = START.timestamp()
+    state = JobState.new()._replace(in_flight=InFlight("c", "rescale", 8, at, at + 60.0))
+    theirs = result("theirs", phase, parallelism=2, attempt=2)
+    assert take_results(state, Observed(at=START, results=(theirs,)), job()).in_flight == state.in_flight
+
+
+@pytest.mark.parametrize("code", ["STOP_FAILED", CHECKPOINT_ELSEWHERE])
+@pytest.mark.parametrize(("attempt", "size"), [(1, 4), (2, 6)])
+def test_what_a_failed_command_tells(attempt: int, size: int, code: str) -> None:
+    """The size that it went back to, if it did, and which ways a checkpoint elsewhere closes; nothing of the pool."""
+    changes = ChangeMemory(shortfall=Shortfall(0.0, 1))
+    state = JobState.new()._replace(parallelism=4, incarnation="app-1", changes=changes)
+    failed = result("c", Phase.FAILED, parallelism=8 if attempt == 1 else 6, attempt=attempt, code=code)
+    state = take_results(state, Observed(at=START, results=(failed,)), job())
+    assert state.parallelism == size
+    if code == CHECKPOINT_ELSEWHERE:
+        assert {each.way for each in state.changes.closed} == {Way.HANDOVER, Way.RESTART}
+    else:
+        assert state.changes == changes
+
+
+@pytest.mark.parametrize(("size", "kept"), [(6, True), (8, True), (9, False)])
+def test_a_pool_that_gave_too_few_is_remembered_until_it_gives_more(size: int, kept: bool) -> None:
+    """A job that has shrunk since then would ask in vain again."""
+    state = JobState.new()._replace(parallelism=8, changes=ChangeMemory(shortfall=Shortfall(0.0, 8)))
+    done = result("c", Phase.VERIFIED, parallelism=size, way=Way.IN_PLACE)
+    state = take_results(state, Observed(at=START, results=(done,)), job())
+    assert (state.changes.shortfall is not None) is kept
 
 
 def test_idle_long_enough_is_scaled_down() -> None:

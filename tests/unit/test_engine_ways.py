@@ -117,6 +117,8 @@ def test_decision_and_command_name_the_way(way: Way, said: str, slots: int, seco
     assert state.in_flight.way is way
     held = hold_for(spec, command, granted=4)
     assert (held.slots, held.cooldown_until - command.issued_at.timestamp()) == (slots, seconds)
+    shrinks = command.model_copy(update={"from_parallelism": 16, "to_parallelism": 4})
+    assert hold_for(spec, shrinks, granted=16).slots == (4 if way is Way.HANDOVER else 0)
     assert from_wire(json.loads(json.dumps(to_wire(state)))).in_flight == state.in_flight
 
 
