@@ -17,7 +17,7 @@ from tidegate.engine.decide import KEYFRAME_EVERY, AlreadyDecided
 from tidegate.engine.history import STOPPED, History
 from tidegate.engine.memory import Recorded
 from tidegate.engine.results import take_results
-from tidegate.engine.state import InFlight, JobState, from_wire, to_wire
+from tidegate.engine.state import InFlight, JobState, ZeroMemory, from_wire, to_wire
 from tidegate.engine.supervisor import MAX_FAILURES
 from tidegate.engine.tide.memory import TideMemory
 from tidegate.events.command import CommandKind
@@ -382,6 +382,18 @@ def test_one_death_counts_once() -> None:
     assert "NEEDS_A_HUMAN" not in {code for d in decisions for code in codes(d)}
 
 
+@pytest.mark.parametrize(
+    ("stopped_at", "stopped_run", "failures"), [(1.0, "app-1", 0), (1.0, "app-0", 1), (None, "app-1", 1)]
+)
+def test_an_end_that_was_ordered_is_no_failure(stopped_at: float | None, stopped_run: str, failures: int) -> None:
+    """One of another run, or after the stop was given up, counts as any."""
+    zero = ZeroMemory(stopped_at=stopped_at, stopped_run=stopped_run)
+    state = JobState.new()._replace(parallelism=4, incarnation="app-1", zero=zero)
+    dead = snapshot(5, state=ClusterState.STOPPED, incarnation="app-1", slots=0)
+    state, _ = step(state, dead, job(mode=Mode.ADVISE, min_parallelism=0), observed(dead))
+    assert state.failures == failures
+
+
 def test_a_job_not_meant_to_run_is_stopped_and_left_stopped() -> None:
     """`running: false` stops the job once and leaves it alone."""
     state, _ = run(job(), steady(3, rate=1, capacity=2))
@@ -452,6 +464,14 @@ def test_an_operators_size_is_ordered_once() -> None:
     _, decision = step(state, shot, manual(6), observed(shot, results=(done,)))
     assert decision.command is None
     assert "MANUAL" not in codes(decision)
+
+
+def test_a_request_for_the_size_that_the_job_has_is_done_at_once() -> None:
+    """There is nothing to order, and the policy decides again."""
+    state, _ = run(job(), steady(3, rate=1, capacity=200))
+    _, decisions = run(manual(4), [snapshot(4), snapshot(5)], state)
+    assert [each.command for each in decisions] == [None, None]
+    assert ["MANUAL" in codes(each) for each in decisions] == [True, False]
 
 
 def test_an_operators_size_obeys_the_bounds() -> None:
