@@ -22,6 +22,7 @@ from services.actuator.backends.local import Local
 from services.actuator.backends.standalone import Standalone
 from services.actuator.checkpoint import QueryCheckpoint, read_checkpoints
 from services.actuator.command_log import CommandLog
+from services.actuator.drivers import JobDrivers
 from services.actuator.execute import CommandRunner
 from services.actuator.task import Abandoned
 from tests.support.clusters import on_kubernetes
@@ -339,13 +340,19 @@ def test_a_cluster_that_does_not_answer_keeps_the_job_from_another_one(moved: Mo
     assert not moved.other.drivers
 
 
-@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.STARTING, Phase.RUNNING])
-def test_a_command_does_not_continue_on_another_cluster(moved: Moved, phase: Phase) -> None:
+@pytest.mark.parametrize(
+    ("phase", "end"),
+    [
+        (Phase.ACCEPTED, Phase.REJECTED),
+        *((phase, Phase.FAILED) for phase in (Phase.STOPPING, Phase.STARTING, Phase.RUNNING)),
+    ],
+)
+def test_a_command_does_not_continue_on_another_cluster(moved: Moved, phase: Phase, end: Phase) -> None:
     """The spec was changed while the actuator was down: what the command has changed is on the first cluster (I4)."""
     moved.world.die_at = ("after", phase)
     with pytest.raises(Died):
         moved.world.carry(command())
-    assert moved.carry(command()) is Phase.FAILED
+    assert moved.carry(command()) is end
     assert moved.world.topic[-1].code == "OTHER_CLUSTER"
     assert not moved.other.drivers
 
@@ -869,6 +876,13 @@ def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again_to_kill(worl
     assert world.most_alive == 1
 
 
+def test_a_start_does_not_wait_for_drivers_of_others(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has submitted the run yet, so none of them can be it."""
+    monkeypatch.setattr(JobDrivers, "unclaimed", lambda _self: frozenset({"driver-of-others"}))
+    world.start()
+    assert world.asked_at == {"driver-1-0": 0.0}
+
+
 def test_a_driver_whose_submission_broke_is_fenced_before_another_one_is_submitted(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1027,16 +1041,17 @@ def _by_0_1_0(result: ActionResult) -> ActionResult:
     return result.model_copy(update={"details": details, "checkpoint": None, "run": None, "way": None})
 
 
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.RUNNING])
 @pytest.mark.parametrize(
     "said",
     [{}, {"last_batches": "{", "run": 1}, {"last_batches": "[1]", "run": 1}, {"last_batches": '{"ck":["q",-4]}'}],
 )
 def test_results_that_do_not_tell_what_to_verify_against_end_in_a_run_that_is_verified(
-    world: FakeWorld, said: dict[str, Any]
+    world: FakeWorld, said: dict[str, Any], phase: Phase
 ) -> None:
     """A run that cannot be compared with recorded commits is stopped in good order; the last good size then runs."""
     world.start()
-    world.die_at = ("after", Phase.RUNNING)
+    world.die_at = ("after", phase)
     with pytest.raises(Died):
         world.carry(command())
     world.topic = [r.model_copy(update={"checkpoint": None, "run": None, "details": said}) for r in world.topic]
