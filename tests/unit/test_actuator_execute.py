@@ -816,6 +816,26 @@ def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     assert world.phases()[-1] == "running"
 
 
+def test_an_actuator_that_is_overtaken_as_it_sees_the_commit_says_nothing(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused in between; the other one tells how the command ends (I2)."""
+    world.start()
+    commits: list[int | None] = []
+
+    def paused(location: str, files: Files) -> list[QueryCheckpoint]:
+        (found,) = read_checkpoints(location, files)
+        commits.append(found.newest_commit)
+        if commits[-1] != commits[0]:
+            Claims(world.control).raise_fence(Token(7, 99), "b")
+        return [found]
+
+    monkeypatch.setattr(start_watch, "read_checkpoints", paused)
+    with pytest.raises(Abandoned, match="overtaken"):
+        world.carry(command())
+    assert world.phases()[-1] == "running"
+
+
 def test_a_driver_that_the_cluster_has_forgotten_is_asked_to_stop_before_the_next_one_starts(world: FakeWorld) -> None:
     """A master that has lost its state does not know it; it may run all the same, and looks for the marker (I4)."""
     world.start()
