@@ -414,12 +414,18 @@ def test_a_successor_lets_the_first_driver_go_on_although_its_cluster_is_silent(
     assert world.last().submission_id == FIRST
 
 
-def test_a_first_driver_does_not_go_on_if_nobody_knows_whether_the_second_has_ended(world: HandoverWorld) -> None:
-    """The second one was let go: if it lives, both would write (I4)."""
+@pytest.mark.parametrize(("seconds", "end"), [(45, Phase.ROLLED_BACK), (float("inf"), Phase.FAILED)])
+def test_a_first_driver_does_not_go_on_if_nobody_knows_whether_the_second_has_ended(
+    world: HandoverWorld, seconds: float, end: Phase
+) -> None:
+    """The second one was let go: if it lives, both would write (I4). So both are asked to stop."""
     world.works = lambda size: size == 2
-    world.goes_silent(at=Phase.RESUMING, seconds=45)
-    assert world.carry(command()) is Phase.ROLLED_BACK
+    world.goes_silent(at=Phase.RESUMING, seconds=seconds)
+    assert world.carry(command()) is end
     assert world.phases()[4:6] == ["resuming", "stopping"]
+    marker = world.control.stop_marker()
+    assert marker is not None
+    assert marker[0] > max(world.tokens[FIRST], world.tokens[SECOND])
 
 
 @pytest.mark.parametrize("lingers", [0, 10])

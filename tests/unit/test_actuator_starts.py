@@ -81,7 +81,7 @@ class StartingWorld(FakeWorld):
         took = self.seconds - self.stop_asked_at.setdefault(driver, self.seconds)
         if took >= deadline:
             facts = self.control.running(self.tokens[driver]) or {}
-            self.control.write_running(self.tokens[driver], {**facts, "stop_extended_seconds": 10.0})
+            self.control.write_running(self.tokens[driver], {**facts, "stop_extended_seconds": max(10.0, extension)})
         if took >= deadline + extension:
             self.drivers[driver] = DriverState.ENDED
 
