@@ -355,7 +355,10 @@ def test_a_run_reports_its_queries_and_their_failures(tmp_path: Path) -> None:
     assert (control.running(Token(5, 1)) or {})["error"] == "[STREAM_FAILED] x.YException: no password=*****"
 
 
-def test_the_failure_of_a_query_that_works_again_is_withdrawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fact", "told"), [("lastProgress", {"batchId": 3}), ("status", {"message": "Waiting for data to arrive"})]
+)
+def test_the_failure_of_a_query_that_works_again_is_withdrawn(tmp_path: Path, fact: str, told: dict[str, Any]) -> None:
     """A script may start it again; the reason why it failed once is not why the driver ends later."""
     launch, control, _ = _launch(tmp_path, Token(5, 1))
 
@@ -373,7 +376,7 @@ def test_the_failure_of_a_query_that_works_again_is_withdrawn(tmp_path: Path) ->
     assert error() == "boom"
     start(again)
     assert error() == "boom", "it has not done anything yet"
-    again.lastProgress = {"batchId": 3}
+    setattr(again, fact, told)
     assert error() is None
     again.isActive, again.failure = False, "boom"
     assert error() == "boom"
@@ -408,6 +411,7 @@ def test_a_query_that_has_ended_does_not_keep_the_others_from_being_idle(tmp_pat
         query.status = {"message": "Waiting for data to arrive", "isTriggerActive": False}
     first.isActive, first.status = False, {"message": "Stopped", "isTriggerActive": False}
     launch.queries.report_failures()
+    assert launch.run.get("error") is None
     launch.run.report_failure("boom")
     launch.queries.report_idle()
     assert launch.run.get("idle_at") is None

@@ -358,12 +358,17 @@ def test_a_stop_that_fails_ends_the_driver_all_the_same(driver: Driver, program:
 
 
 def test_a_run_without_queries_is_not_idle(driver: Driver) -> None:
-    """The program may not have come to its first start; and the instant is reported once."""
+    """The program may not have come to its first start, or one of its queries works. The instant is reported once."""
     driver.launch.queries.report_idle()
     assert driver.run.get("idle_at") is None
     query = running()
     query.status = {"message": "Waiting for next trigger", "isTriggerActive": False}
-    driver.start(query)
+    at_work = running("at work")
+    for each in (query, at_work):
+        driver.start(each)
+    driver.launch.queries.report_idle()
+    assert driver.run.get("idle_at") is None
+    at_work.status = query.status
     driver.launch.queries.report_idle()
     since = driver.run.get("idle_at")
     driver.launch.queries.report_idle()
