@@ -151,21 +151,24 @@ def test_a_cluster_that_grants_fewer_verifies_what_it_granted(world: FakeWorld) 
     assert world.cluster.granted == 6
 
 
-@pytest.mark.parametrize(("node_after", "size", "code"), [(40.0, 6, "OK"), (1000.0, 3, "GRANTED_FEWER")])
-def test_a_node_autoscaler_gets_the_time_of_a_start(world: FakeWorld, node_after: float, size: int, code: str) -> None:
-    """Executors that wait are what makes it add a node; if none comes, the job keeps what it got."""
+@pytest.mark.parametrize(
+    ("each_node", "size", "code", "seconds"), [(40.0, 6, "OK", 150), (1000.0, 3, "GRANTED_FEWER", 120)]
+)
+def test_a_node_autoscaler_gets_the_time_of_a_start(
+    world: FakeWorld, each_node: float, size: int, code: str, seconds: float
+) -> None:
+    """Executors that wait are what makes it add nodes, one by one; if none comes, the job keeps what it got."""
     spec, tick, asked_at = world.spec.model_copy(update={"pool_max_slots": 8}), world.tick, world.seconds
     world.cluster.free = 3
 
     def add_a_node() -> None:
-        if world.seconds - asked_at > node_after:
-            world.cluster.free = 100
+        world.cluster.free = 3 + int((world.seconds - asked_at) / each_node)
         tick()
 
     world.tick = add_a_node  # type: ignore[method-assign]
     assert world.carry(command(to=6), spec=spec) is Phase.VERIFIED
     assert (world.topic[-1].parallelism, world.topic[-1].code) == (size, code)
-    assert world.seconds - asked_at < 120
+    assert world.seconds - asked_at < seconds
 
 
 def test_executors_that_die_as_they_come_are_given_up(world: FakeWorld) -> None:
@@ -265,11 +268,23 @@ def test_spark_that_takes_no_request_leads_to_a_restart(world: FakeWorld) -> Non
     assert list(world.sizes.values()) == [2, 4]
 
 
-def test_a_driver_that_dies_meanwhile_is_restarted_at_the_ordered_size(world: FakeWorld) -> None:
-    """The command falls back to a restart, and one driver runs at the end."""
-    world.driver_ends(at=Phase.RESIZING, driver="driver-1-0")
+@pytest.mark.parametrize("after", [0.0, 1.0])
+def test_a_driver_that_dies_meanwhile_is_restarted_at_the_ordered_size(world: FakeWorld, after: float) -> None:
+    """The command falls back to a restart at once, and one driver runs at the end."""
+    tick, dies_at = world.tick, world.seconds + after
+
+    def die() -> None:
+        tick()
+        if world.phases()[-1] == "resizing" and world.seconds >= dies_at:
+            world.drivers["driver-1-0"] = DriverState.ENDED
+
+    if after:
+        world.tick = die  # type: ignore[method-assign]
+    else:
+        world.driver_ends(at=Phase.RESIZING, driver="driver-1-0")
     assert world.carry(command(to=4)) is Phase.VERIFIED
     assert world.phases() == ["accepted", "resizing", "stopping", "stopped", "starting", "running", "verified"]
+    assert next(r for r in world.topic if r.phase is Phase.STOPPING).code == "DRIVER_ENDED"
     assert list(world.sizes.values()) == [2, 4]
     assert world.most_alive == 1
 
