@@ -462,11 +462,11 @@ def test_next_to_a_driver_that_cannot_be_ended_no_other_writes(
     """A first driver that has handed over holds only its slots; after a second one that was let go none starts (I4)."""
     kill = HandoverWorld.kill
 
-    def in_vain(of: HandoverWorld, spec: JobSpec, driver: str) -> None:
+    def not_this_one(of: HandoverWorld, spec: JobSpec, driver: str) -> None:
         if driver != stuck:
             kill(of, spec, driver)
 
-    monkeypatch.setattr(HandoverWorld, "kill", in_vain)
+    monkeypatch.setattr(HandoverWorld, "kill", not_this_one)
     world.obeys = False
     world.works = lambda size: size == 2 or stuck == FIRST
     assert world.carry(command()) is Phase.FAILED

@@ -591,7 +591,7 @@ def test_what_a_failed_command_tells(attempt: int, size: int, code: str) -> None
 
 @pytest.mark.parametrize(("size", "kept"), [(6, True), (8, True), (9, False)])
 def test_a_pool_that_gave_too_few_is_remembered_until_it_gives_more(size: int, kept: bool) -> None:
-    """A job that has shrunk since then would ask in vain again."""
+    """A job that has shrunk since then would ask again without effect."""
     state = JobState.new()._replace(parallelism=8, changes=ChangeMemory(shortfall=Shortfall(0.0, 8)))
     done = result("c", Phase.VERIFIED, parallelism=size, way=Way.IN_PLACE)
     state = take_results(state, Observed(at=START, results=(done,)), job())
