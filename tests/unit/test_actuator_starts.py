@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from services.actuator.actions.start_deadline import StartDeadline, StartProgress
 from services.actuator.backends import BackendUnreachable, DriverState
-from tests.support.events import command
+from tests.support.events import command, with_application
 from tests.support.fake_world import FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
@@ -468,6 +468,17 @@ def test_a_log_that_cannot_be_read_is_no_reason(world: StartingWorld) -> None:
     )
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
     assert world.topic[-1].sentence == "The new driver ended before its first batch."
+
+
+def test_a_driver_that_has_not_arrived_does_not_outlive_its_clusters_silence(world: StartingWorld) -> None:
+    """After a minute without an answer the attempt is given up, however long a start may take."""
+    world.seconds, world.hindrance = 100.0, "no node has room"
+    world.goes_silent(at=Phase.RUNNING, seconds=float("inf"))
+    spec = with_application(world.spec, start_deadline_seconds=600.0)
+    assert world.carry(command(CommandKind.START, from_parallelism=0), spec=spec) is Phase.FAILED
+    running = next(r for r in world.topic if r.phase is Phase.RUNNING)
+    assert "The cluster has not answered for 60 s." in world.topic[-1].sentence
+    assert 60 < (world.topic[-1].at - running.at).total_seconds() < 65
 
 
 def test_a_driver_that_the_cluster_has_forgotten_is_not_waited_for_long(world: StartingWorld) -> None:
