@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import threading
-import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -16,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
 from services.collector.worker import StillBusy, WorkerThread
+from tests.support.fake_time import fake_time
 
 
 def test_one_call_at_a_time() -> None:
@@ -36,26 +36,47 @@ def test_one_call_at_a_time() -> None:
     asyncio.run(play())
 
 
-def test_calls_that_come_faster_than_they_can_be_answered_do_not_all_come_too_late() -> None:
-    """A disk takes 1.5 s, and jobs are measured every second: most of what is read is told, and not almost nothing."""
-    made: list[int] = []
+def test_a_call_that_could_not_be_answered_in_time_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk takes 900 s, and a job waits 1000 s: a read that begins too late would make the next one late as well."""
+    passed, made = [0.0], list[str]()
+    fake_time(monkeypatch, "services.collector.worker", monotonic=lambda: passed[0])
+    started, gates = threading.Semaphore(0), [threading.Event(), threading.Event()]
 
-    def read(number: int) -> None:
-        made.append(number)
-        time.sleep(0.15)
+    def read(name: str, gate: threading.Event) -> None:
+        made.append(name)
+        started.release()
+        gate.wait(100)
 
-    async def play() -> int:
+    def lasts(seconds: float) -> None:
+        passed[0] += seconds
+
+    async def play() -> None:
         worker = WorkerThread("disk")
-        calls = []
-        for number in range(40):
-            calls.append(asyncio.create_task(worker.call(0.3, read, number)))
-            await asyncio.sleep(0.1)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        worker.close()
-        return answers.count(None)
+        calls = [asyncio.create_task(worker.call(1000.0, read, "first", gates[0]))]
+        assert await asyncio.to_thread(started.acquire, timeout=10)
+        calls += [asyncio.create_task(worker.call(1000.0, read, name, gates[1])) for name in ("second", "late")]
+        await asyncio.sleep(0)
+        passed[0] += 900.0
+        gates[0].set()
+        with pytest.raises(StillBusy):
+            await asyncio.wait_for(calls[2], 60)
+        gates[1].set()
+        assert await asyncio.gather(*calls[:2]) == [None, None]
 
-    answered = asyncio.run(play())
-    assert len(made) / 2 < answered <= len(made)
+        await worker.call(5000.0, lasts, 999.9)
+        gates[1].clear()
+        calls = [asyncio.create_task(worker.call(5000.0, read, "third", gates[1]))]
+        await asyncio.sleep(0)
+        with pytest.raises(StillBusy):
+            await asyncio.wait_for(worker.call(1000.0, read, "late", gates[1]), 60)
+        calls += [asyncio.create_task(worker.call(5000.0, read, "fourth", gates[1]))]
+        await asyncio.sleep(0)
+        gates[1].set()
+        assert await asyncio.gather(*calls) == [None, None]
+        worker.close()
+
+    asyncio.run(play())
+    assert made == ["first", "second", "third", "fourth"]
 
 
 def test_a_call_that_fails_after_its_time_is_not_reported_by_asyncio() -> None:
