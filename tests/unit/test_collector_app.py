@@ -405,46 +405,53 @@ def test_logs_in_hdfs_are_followed_and_missed(tmp_path: Path, caplog: pytest.Log
     assert "logs hdfs:///logs does not answer: FilesError: hdfs:///logs: nothing says where" in caplog.text
 
 
-FASTER = 5
-"""How much faster than the machine's clock a `FastClock` goes."""
-
-
-class FastClock(SystemClock):
-    """A clock that makes a test shorter."""
-
-    @override
-    def now(self) -> datetime:
-        return T + timedelta(seconds=self.monotonic())
+class LooksMoveIt(HandClock):
+    """A clock for durations as well: only the test and its slow logs move it."""
 
     @override
     def monotonic(self) -> float:
-        return FASTER * time.monotonic()
+        return (self.at - T).total_seconds()
 
 
 class SlowLogs:
     """A directory with so many logs that a look takes 2.6 s."""
 
+    def __init__(self, clock: HandClock) -> None:
+        self.clock = clock
+        self.late: list[timedelta] = []
+        """How long after the end of its interval each round could begin."""
+
     def read(self, wanted: Mapping[str, Interval | None]) -> Mapping[str, JobReading]:
         """Take a while; nobody has logged yet."""
-        time.sleep(2.6 / FASTER)
+        self.late += [self.clock.at - interval.end for interval in wanted.values() if interval is not None]
+        self.clock.at += timedelta(seconds=2.6)
         return {job_id: JobReading((), complete=True, grown_at=None) for job_id in wanted}
 
 
 def test_a_look_between_rounds_makes_no_round_too_late(tmp_path: Path) -> None:
     """Of the three seconds that a round waits it needs most, so the directory must not be busy when it begins."""
+    clock = LooksMoveIt()
+    logs = SlowLogs(clock)
 
-    async def play() -> list[MetricSnapshot]:
-        world = World(spec(tmp_path), logs=lambda _: SlowLogs(), log_timeout_seconds=3.0 / FASTER)
-        world.collector.clock = world.collector.sources.clock = FastClock()
+    async def play() -> int:
+        world = World(spec(tmp_path), logs=lambda _: logs)
+        world.clock = world.collector.clock = world.collector.sources.clock = clock
         await world.collector.load()
-        for _ in range(42):
-            world.collector.turn()
-            await asyncio.sleep(1.0 / FASTER)
-        await world.collector.finish(5.0)
-        return await world.snapshots(4)
+        looks = 0
+        while clock.at < T + timedelta(seconds=42):
+            before = clock.at
+            await world.turn(clock.monotonic())
+            looks += clock.at > before
+            clock.at = max(clock.at, min(before + timedelta(seconds=1), T + timedelta(seconds=_next_round(before))))
+        return looks
 
-    made = asyncio.run(play())
-    assert sum(Part.PROGRESS in snapshot.missing for snapshot in made) <= 1
+    looks = asyncio.run(play())
+    assert logs.late == [timedelta(0)] * 5
+    assert looks > len(logs.late), "the directory is read between the rounds, too"
+
+
+def _next_round(at: datetime) -> int:
+    return 10 * int((at - T).total_seconds() // 10 + 1)
 
 
 def test_logs_elsewhere_are_read_for_snapshots_only(tmp_path: Path) -> None:
