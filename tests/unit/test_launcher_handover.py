@@ -17,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.support.control import see_no_fence
 from tests.support.fake_drivers import DRIVER, LOG, OLD, FakeJava, FakeManager, driver_run
+from tests.support.fake_time import fake_time
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
 from tidegate.launcher.control.json_files import ControlError
@@ -219,7 +220,7 @@ def test_a_query_that_the_script_stops_while_others_are_being_paused_is_not_resu
     """A hold that fails gives back only the queries that were paused for it."""
     stopped, goes_on = script.query, StreamingQuery(FakeJava("late"))
     script.turn.remember(StartedQuery(goes_on, QueryStart(script._start, types.SimpleNamespace(), (), {})))
-    first = stopped._jsq
+    first, began = stopped._jsq, time.monotonic()
 
     def end(query: Any, _deadline: float) -> bool:
         if query is stopped:
@@ -227,7 +228,8 @@ def test_a_query_that_the_script_stops_while_others_are_being_paused_is_not_resu
         return query is stopped
 
     monkeypatch.setattr(turn, "end_at_boundary", end)
-    token = script.order(1, hold=True, seconds=0.2)
+    fake_time(monkeypatch, turn.__name__, monotonic=lambda: began + (0.0 if first.active else 60.0))
+    token = script.order(1, hold=True, seconds=30.0)
     assert script.control.paused(token) == {"paused": False, "queries": {}}
     assert not first.active
     assert stopped._jsq is first
