@@ -13,12 +13,13 @@ import pytest
 
 from services.collector.checkpoint import checkpoint_offsets
 from tests.support.events import with_application
-from tests.unit.test_collector_app import World, spec
+from tests.unit.test_collector_app import PATIENT, World, spec
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.remote.files import Place
 from tidegate.runtime.poll import wait_until
 from tidegate.sparklog.events import PartitionOffsets
+from tidegate.sparklog.log_directory import READERS
 
 
 def checkpoint(at: Path, committed: int, *batches: str) -> None:
@@ -154,24 +155,29 @@ def test_a_checkpoint_that_hangs_hides_no_other_one(tmp_path: Path, monkeypatch:
     """It may be on a dead network disk; the jobs that have their logs in the same directory are read all the same."""
     (tmp_path / "logs").mkdir()
     checkpoint(tmp_path / "checkpoint", 0, '{"rec":{"0":4000,"1":4000,"2":4000,"3":3999}}')
-    released, hung = threading.Event(), list[Place]()
+    released, hung, read = threading.Event(), list[Place](), set[str]()
 
     def on_dead_disk(root: Place, topics: Collection[str]) -> PartitionOffsets:
         if root.name.startswith("dead"):
             hung.append(root)
-            released.wait(30)
+            released.wait(60)
+        else:
+            read.add(root.name)
         return checkpoint_offsets(tmp_path / "checkpoint", topics)
 
     monkeypatch.setattr("services.collector.sources.checkpoint_offsets", on_dead_disk)
-    monkeypatch.setattr("services.collector.sources.CHECKPOINT_SECONDS", 0.1)
 
     async def play() -> list[MetricSnapshot]:
         names = [*(f"dead{number}" for number in range(12)), "a", "b"]
         world = World(*(sleeper(tmp_path / "logs", name, tmp_path / name) for name in names), log_timeout_seconds=0.5)
         await world.begin()
-        for seconds in (0, 10, 20, 30):
-            await world.turn(seconds)
-            await asyncio.sleep(0.2)
+        for number, hang, are_read in ((0, READERS, set()), (1, 12, {"a", "b"}), (2, 12, {"a", "b"})):
+            read.clear()
+            await world.turn(10 * number)
+            state = (hang, are_read)
+            assert await asyncio.to_thread(wait_until, lambda: (len(hung), read) == state, 10, 0.005)  # noqa: B023
+        world.collector.sources.settings = PATIENT  # the logs must be read, too
+        await world.turn(30)
         made = await world.snapshots(4 * len(names))
         released.set()
         return made
