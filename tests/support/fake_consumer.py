@@ -225,13 +225,14 @@ class ActuatorRun:
 
     def settle(self) -> None:
         """Wait until the actuator has taken all steps, and its commands do not change from one look to the next."""
-        calm, looked = 0, self.beats
+        calm, looked, started = 0, self.beats, 0
 
         def is_calm() -> bool:
-            nonlocal calm, looked
+            nonlocal calm, looked, started
             if self.beats > looked + 1:
-                looked = self.beats
-                calm = calm + 1 if not self.consumer.steps and self.runner.holds(self._unended()) else 0
+                before, looked, started = started, self.beats, len(self.runner.started)
+                is_same = started == before and not self.consumer.steps and self.runner.holds(self._unended())
+                calm = calm + 1 if is_same else 0
             return calm == LOOKS or bool(self.code)
 
         assert wait_until(is_calm, 20, 0.002)

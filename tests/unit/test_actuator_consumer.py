@@ -9,16 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from services.actuator.consumer import MOST_OPEN
+from services.actuator.consumer import MOST_OPEN, SPEC_SECONDS
 from services.actuator.task import Abandoned
 from tests.support.clusters import on_kubernetes
 from tests.support.events import command, job, result, with_application
 from tests.support.fake_consumer import TOPIC, ActuatorRun, FakeMessage, HeldRunner, NoResults
+from tests.support.set_clock import SetClock
 from tidegate.events.result import Phase
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.dead_letters import TooManyDeadLetters
@@ -375,13 +377,11 @@ def test_a_topic_of_results_of_which_nothing_can_be_read_ends_the_actuator(monke
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_command_waits_a_moment_for_the_spec_that_it_was_decided_on(
-    monkeypatch: pytest.MonkeyPatch, *, arrives: bool
-) -> None:
+def test_a_command_waits_a_moment_for_the_spec_that_it_was_decided_on(*, arrives: bool) -> None:
     """The decider may have read the new spec first. If it does not come, the command is refused with the old one."""
-    monkeypatch.setattr("services.actuator.consumer.SPEC_SECONDS", 60.0 if arrives else 0.5)
-    runner, old, new = HeldRunner(), job("rates", version=1), job("rates", version=2)
+    runner, old, new, clock = HeldRunner(), job("rates", version=1), job("rates", version=2), SetClock()
     with ActuatorRun(runner) as run:
+        run.actuator.clock = clock
         run.specs["rates"] = old
         run.consumer.assign(0)
         run.consumer.deliver(0, 5, command(command_id="a", spec_version=2))
@@ -389,6 +389,8 @@ def test_a_command_waits_a_moment_for_the_spec_that_it_was_decided_on(
         assert runner.started == []
         if arrives:
             run.specs["rates"] = new
+        else:
+            clock.at += timedelta(seconds=SPEC_SECONDS)
         assert wait_until(lambda: bool(runner.started), 10, 0.005)
         runner.end("a")
     assert runner.specs == [new if arrives else old]
