@@ -375,7 +375,7 @@ def test_without_a_token_nothing_changes(topics: SimulatedTopics) -> None:
     assert topics.published == []
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_stream_ends_with_its_session(topics: SimulatedTopics, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that stays open tells nobody of changes once the session has ended."""
     monkeypatch.setattr("tidegate.console.app.STREAM_BEAT_SECONDS", 0.2)
@@ -387,7 +387,7 @@ def test_a_stream_ends_with_its_session(topics: SimulatedTopics, monkeypatch: py
     assert re.fullmatch(r"event: changed\ndata: \d+\n\n", text), text
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_an_open_page_learns_that_its_figures_have_become_old(
     topics: SimulatedTopics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

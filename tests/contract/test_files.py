@@ -179,7 +179,7 @@ class TestFiles:
         assert not running_query(folder.uri, ["app-2"], ["q-1"], folder.files)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path: Path) -> None:
     """Whoever runs a job can put them there: to open a pipe would wait for a writer, a device may never end."""
     for name in ("offsets", "commits", "sources/0"):

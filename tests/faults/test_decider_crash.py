@@ -15,8 +15,6 @@ from tests.support.events import job
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def flow(kafka: str, redis_url: str) -> Iterator[Flow]:

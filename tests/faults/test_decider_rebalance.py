@@ -14,8 +14,6 @@ from tests.support.events import job, snapshot
 from tidegate.events.decision import Decision
 from tidegate.events.snapshot import MetricSnapshot
 
-pytestmark = pytest.mark.timeout(240)
-
 JOBS = tuple(f"job-{number}" for number in range(8))
 EACH = 300
 

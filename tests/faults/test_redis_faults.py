@@ -29,8 +29,6 @@ from tidegate.remote.redis_client import RedisClient
 from tidegate.runtime.clock import SystemClock
 from tidegate.stack import Stack, down, up
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:

@@ -101,7 +101,6 @@ def test_a_job_submitted_by_hand_is_not_started_twice(stack: StackProvider, tmp_
         assert (end.phase, end.parallelism) == (Phase.VERIFIED, 2), end
 
 
-@pytest.mark.timeout(200)
 def test_a_driver_that_ends_before_it_arrives_leaves_its_reason_in_its_log(
     stack: StackProvider, tmp_path: Path
 ) -> None:

@@ -27,7 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.timeout(180)
 def test_a_search_is_spread_over_spark(folder: Path, session: Any) -> None:
     """Every trial is made once, its cost is that of the same trial made here, and what is found is the cheapest."""
     told: list[tuple[int, int]] = []
@@ -47,7 +46,6 @@ def test_a_search_is_spread_over_spark(folder: Path, session: Any) -> None:
     assert told[-1] == (10, 10)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("commands_share")
 def test_the_command_writes_page_figures_and_job_file(folder: Path, tmp_path: Path) -> None:
     """One command reads the logs, searches, and writes a self-contained page, JSON and a job file."""

@@ -6,8 +6,6 @@ import json
 import signal
 from datetime import UTC, datetime
 
-import pytest
-
 from tests.integration.test_collector import INTERVAL, Rig, rig
 from tests.support.eventlogs import as_app, recorded, rolling
 from tidegate.events.snapshot import Part
@@ -46,7 +44,6 @@ def fresh(rig: Rig) -> list[bytes]:
     return lines
 
 
-@pytest.mark.timeout(120)
 def test_a_snapshot_that_was_not_sent_is_a_gap(rig: Rig) -> None:
     """The third snapshot is measured and never sent; a new collector continues with correct figures."""
     logs = rig.work / "events"

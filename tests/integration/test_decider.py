@@ -32,8 +32,6 @@ from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.poll import retry
 from tidegate.stack.ports import free_ports
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def flow(kafka: str, redis_url: str) -> Iterator[Flow]:

@@ -15,7 +15,6 @@ from tidegate.launcher.spark.hadoop import hadoop_conf
 from tidegate.launcher.spark.java import load_java
 from tidegate.sparklog.event_log import ApplicationLog
 
-pytestmark = pytest.mark.timeout(120)
 NEVER_MILLIS = 1_000_000_000
 
 

@@ -199,7 +199,6 @@ def test_a_batch_that_is_nearly_done_at_the_deadline_is_not_cut_off(drivers: Dri
     assert (drivers.control.running(Token(1)) or {})["stop_extended_seconds"] == 8.5
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     "uri",
     [
@@ -234,7 +233,6 @@ def test_spark_writes_where_it_is_read(drivers: Drivers, uri: str) -> None:
     assert all(holds(spec.application.checkpoint_location, place) for place in reported), reported
 
 
-@pytest.mark.timeout(200)
 def test_an_older_run_never_touches_the_checkpoint(drivers: Drivers) -> None:
     """A driver that starts after a newer run was allowed ends with a clear message and writes nothing (I4)."""
     Claims(drivers.control).raise_fence(Token(5), "someone")
@@ -353,7 +351,6 @@ print("THE SCRIPT WENT ON", flush=True)
 """As scripts often are: with a master of its own, and ending everything as soon as one query has ended."""
 
 
-@pytest.mark.timeout(200)
 def test_a_script_that_decides_for_itself_is_stopped_at_a_boundary(drivers: Drivers) -> None:
     """It runs on the actuator's master with an event log, and cannot cut off the batch of its slower query."""
     (drivers.folder / "script.py").write_text(USUAL)
@@ -384,7 +381,6 @@ files.json(sys.argv[1] + "-in").writeStream.format("noop").queryName("files").st
 """
 
 
-@pytest.mark.timeout(200)
 def test_a_second_driver_deletes_no_file_that_the_query_has_not_read(drivers: Drivers) -> None:
     """Its rehearsals read files from the first on, and a file source deletes what a query has committed."""
     (drivers.folder / "script.py").write_text(FILES)

@@ -51,7 +51,6 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
     assert wait_until(lambda: not backend.state(spec, driver).alive, 20)
 
 
-@pytest.mark.timeout(240)
 def test_a_task_is_seen_before_its_stage_ends(spec: JobSpec) -> None:
     """Spark alone would hold the first task back for five minutes, until the stage has ended."""
     logs = LogDirectory(Path(spec.application.event_log_dir), limit_bytes=10_000_000)

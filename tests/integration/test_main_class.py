@@ -75,7 +75,6 @@ def test_a_job_in_scala_is_resized_in_place_stopped_and_continued(rig: ActuatorR
     assert set(rig.outputs().values()) == {1}
 
 
-@pytest.mark.timeout(200)
 def test_a_main_class_that_fails_says_why(tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result of the failed start has what the program threw and its cause, without secrets."""
     monkeypatch.setenv("JAVA_HOME", str(find_java().home))

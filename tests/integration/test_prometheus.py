@@ -38,7 +38,6 @@ from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import ensure_topics
 from tidegate.stack.ports import free_ports
 
-pytestmark = pytest.mark.timeout(180)
 ONE_RESTART = {"restart_budget": {"per_day": 1, "reserved_for_growth": 0}}
 
 

@@ -36,8 +36,6 @@ from tidegate.runtime.settings import KafkaConnection, ServiceSettings
 from tidegate.runtime.topics import create_topics
 from tidegate.stack.processes import inherited
 
-pytestmark = pytest.mark.timeout(180)
-
 ROOT = Path(__file__).resolve().parents[2]
 WAYS = ("certificate", "PLAIN", "SCRAM-SHA-512", "OAUTHBEARER")
 
