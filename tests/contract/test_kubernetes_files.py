@@ -145,7 +145,7 @@ def test_who_waits_for_topics_ends_when_told_to(tmp_path: Path) -> None:
         environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
         waits = subprocess.Popen(["/bin/sh", "-c", script], env=environment, start_new_session=True)
         try:
-            assert wait_until(started.exists, 10, 0.02)
+            assert wait_until(started.exists, 30, 0.02)
             waits.terminate()
             assert waits.wait(10) == 128 + signal.SIGTERM
         finally:

@@ -90,11 +90,11 @@ def trouble(servers: list[Redis], name: str) -> Iterator[None]:
     for thread in threads:
         thread.start()
     if threads:
-        assert wait_until(lambda: all(map(is_busy, servers)), 10)
+        assert wait_until(lambda: all(map(is_busy, servers)), 30)
     yield
     order(servers, end)
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
 
 
 def order(servers: list[Redis], commands: str) -> None:

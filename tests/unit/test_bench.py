@@ -127,7 +127,7 @@ def test_a_benchmark_ends_with_the_program_that_was_ended(tmp_path: Path, where:
             assert wait_until(started.exists, 30)
             ran.kill()
             ran.wait()
-            assert wait_until(ended.exists, 10)
+            assert wait_until(ended.exists, 30)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(ran.pid, signal.SIGKILL)

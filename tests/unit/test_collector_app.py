@@ -822,7 +822,7 @@ def test_jobs_come_and_go(tmp_path: Path) -> None:
     assert str(tmp_path) not in world.master.kept
     of_a = [thread for thread in threading.enumerate() if thread.name == f"collector-logs {tmp_path}"]
     for thread in of_a:
-        thread.join(10)
+        thread.join(30)
     assert not any(thread.is_alive() for thread in of_a)
 
 

@@ -93,7 +93,7 @@ def test_another_thread_is_not_affected() -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(10)
+    thread.join(30)
     assert done.is_set()
 
 

@@ -71,7 +71,7 @@ class Script:
 
     def wait_for_stop(self) -> None:
         """Wait until a stop is over."""
-        assert self.stop_is_over.wait(10)
+        assert self.stop_is_over.wait(20)
 
     def wait_in_background(self, wait: Any) -> threading.Thread:
         """Let the script wait for its query; `ended` is filled when it goes on."""
@@ -121,8 +121,8 @@ def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None
     time.sleep(0.3)
     assert not script.ended, "the script went on"
     script.query._jsq.stop()
-    waiting.join(5)
-    any_of.join(5)
+    waiting.join(20)
+    any_of.join(20)
     assert len(script.ended) == 2
 
 
@@ -160,7 +160,7 @@ def test_a_second_handle_follows_a_resumed_query(script: Script) -> None:
     waiting.join(0.5)
     assert not script.ended
     script.query._jsq.stop()
-    waiting.join(5)
+    waiting.join(20)
     assert script.ended
     assert other._jsq is script.query._jsq
 
@@ -171,7 +171,7 @@ def test_a_stop_releases_a_script_whose_queries_are_held(script: Script) -> None
     script.order(1, hold=True)
     assert script.query.isActive
     script.turn.end()
-    waiting.join(5)
+    waiting.join(20)
     assert script.ended
     assert not script.query.isActive
 
@@ -188,7 +188,7 @@ def test_a_driver_whose_jvm_is_gone_does_not_wait(script: Script, monkeypatch: p
     waiting = script.wait_in_background(script.query.awaitTermination)
     script.order(1, hold=True)
     monkeypatch.setattr("tidegate.launcher.handover.turn.os.getppid", lambda: 1)
-    waiting.join(5)
+    waiting.join(20)
     assert script.ended
 
 
@@ -387,7 +387,7 @@ def test_a_query_that_cannot_be_resumed_is_reported(script: Script) -> None:
     script.fails = True
     script.order(2, hold=False)
     assert script.run.get("error") == "RuntimeError: no topic"
-    waiting.join(5)
+    waiting.join(20)
     assert script.ended
 
 
@@ -401,7 +401,7 @@ def test_a_script_cannot_cut_off_the_batches_of_a_stop(script: Script, of: str) 
     assert script.query._jsq.active
     assert not script.ended
     script.stop_is_over.set()
-    stopping.join(5)
+    stopping.join(20)
     assert script.ended
 
 

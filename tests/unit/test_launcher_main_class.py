@@ -135,7 +135,7 @@ def test_a_fenced_driver_starts_no_query_and_ends(driver: Driver, monkeypatch: p
     Claims(driver.control).raise_fence(Token(6), "someone")
     with pytest.raises(RuntimeError, match="run 5-1 must not start a query"):
         driver.start(FakeSession(), statement())
-    assert wait_until(lambda: ended == [75], 10, 0.01)
+    assert wait_until(lambda: ended == [75], 20, 0.01)
 
 
 def test_every_query_has_a_checkpoint_that_stays() -> None:

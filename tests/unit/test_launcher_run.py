@@ -140,7 +140,7 @@ def test_a_query_is_not_started_while_the_others_are_held(driver: Driver) -> Non
     time.sleep(0.3)
     assert driver.launch.queries.known() == []
     driver.launch.turn.holding = False
-    thread.join(5)
+    thread.join(20)
     assert got == [query]
 
 
@@ -190,7 +190,7 @@ def test_a_start_waits_for_the_order_that_comes_with_a_newer_fence(
     assert thread.is_alive()
     driver.run.adopt(Token(7, 1))  # the other driver has failed or paused, and this one goes on
     driver.launch.turn.holding = driver.launch.turn.waits = False
-    thread.join(5)
+    thread.join(20)
     assert got == [query]
 
 
@@ -273,7 +273,7 @@ def test_only_a_program_that_hands_over_obeys_orders_to_pause(
     watch.start()
     answered = wait_until(lambda: driver.control.paused(order) is not None, 5 if hands_over else 0.5)
     driver.control.request_stop(Token(7, 1), "c", 5.0)
-    watch.join(5)
+    watch.join(20)
     assert bool(answered) is hands_over
 
 
@@ -286,9 +286,9 @@ def test_queries_that_the_program_starts_by_itself_are_reported(driver: Driver, 
     program.started = [[query]]
     watch = threading.Thread(target=driver.launch.watch, daemon=True)
     watch.start()
-    assert wait_until(lambda: driver.control.progress(RUN), 5)
+    assert wait_until(lambda: driver.control.progress(RUN), 20)
     driver.control.request_stop(Token(7, 1), "c", 5.0)
-    watch.join(5)
+    watch.join(20)
     facts = driver.control.running(RUN) or {}
     assert [one["id"] for one in facts["queries"]] == ["q"]
     assert "idle_at" in facts
@@ -335,7 +335,7 @@ def test_a_program_that_ends_waits_for_a_stop_in_progress(driver: Driver) -> Non
     finish.join(0.2)
     assert finish.is_alive()
     driver.stop()
-    finish.join(5)
+    finish.join(20)
     assert not finish.is_alive()
 
 
@@ -348,10 +348,10 @@ def test_a_stop_that_fails_ends_the_driver_all_the_same(driver: Driver, program:
     del query.id
     watch = threading.Thread(target=driver.stop, daemon=True)
     watch.start()
-    watch.join(5)
+    watch.join(20)
     finish = threading.Thread(target=driver.launch.finish, daemon=True)
     finish.start()
-    finish.join(5)
+    finish.join(20)
     assert not finish.is_alive()
     assert program.asked[-1:] == ["end with 0"]
     assert any(said.startswith("cannot stop the queries: ") for said in driver.said)

@@ -138,7 +138,7 @@ def test_all_queries_are_rehearsed_before_the_handover_and_start_together(script
     time.sleep(0.2)
     assert not script.started
     script.control.let_go(HandoverOrder(Token(6, 2), DRIVER))
-    waiting.join(5)
+    waiting.join(20)
     assert script.started == ["a", "b"]
     assert script.got == ["a"]
     assert other is not None
@@ -153,7 +153,7 @@ def test_a_script_that_waits_for_nothing_is_ready_after_a_while(script: SecondSc
     assert script.ready()["queries"] == 1
     script.query("b")
     script.let_go()
-    assert wait_until(lambda: script.started == ["a", "b"], 5)
+    assert wait_until(lambda: script.started == ["a", "b"], 20)
     assert script.rehearsed == ["a"]
 
 
@@ -164,7 +164,7 @@ def test_queries_that_the_script_starts_one_after_another(script: SecondScript) 
     waiting = script.in_background(lambda: (first.id, script.query("b")))
     assert script.ready()["queries"] == 1
     script.let_go()
-    waiting.join(5)
+    waiting.join(20)
     assert script.got == [("a", None)]
     assert script.started == ["a"]
 
@@ -181,7 +181,7 @@ def test_a_script_is_not_let_past_a_query_that_makes_something(
     assert script.ready()["queries"] == 1
     assert not script.got
     script.let_go()
-    waiting.join(5)
+    waiting.join(20)
     (query,) = script.got
     assert query.id == "a"
 
@@ -192,7 +192,7 @@ def test_a_query_that_cannot_start_fails_the_script(script: SecondScript) -> Non
     queries = [script.query("a"), script.query("b")]
     script.ready()
     script.let_go()
-    assert wait_until(lambda: script.left == ["no topic"], 5)
+    assert wait_until(lambda: script.left == ["no topic"], 20)
     assert not script.started
     for query in queries:
         assert query is not None
@@ -206,7 +206,7 @@ def test_a_driver_that_is_let_go_too_late_starts_nothing(script: SecondScript) -
     script.ready()
     assert script.control.take_turn(NEW, "driver-0-0")
     script.let_go()
-    assert wait_until(lambda: script.left, 5)
+    assert wait_until(lambda: script.left, 20)
     assert not script.started
     assert script.run.token == OLD
     assert query is not None
@@ -219,7 +219,7 @@ def test_a_driver_that_nobody_lets_go_ends(script: SecondScript, monkeypatch: py
     """The actuator that submitted it may be gone for good."""
     monkeypatch.setattr(second_driver, "WAIT_SECONDS", 0.1)
     script.query("a")
-    assert wait_until(lambda: script.left, 10)
+    assert wait_until(lambda: script.left, 20)
     assert not script.started
 
 
@@ -230,7 +230,7 @@ def test_a_stop_releases_the_script(script: SecondScript) -> None:
     waiting = script.in_background(query.awaitTermination)
     script.ready()
     script.turn.end()
-    waiting.join(5)
+    waiting.join(20)
     assert isinstance(script.got[0], Fenced)
 
 
@@ -240,7 +240,7 @@ def test_a_driver_that_cannot_warm_up_takes_over_all_the_same(script: SecondScri
     script.query("a")
     assert script.ready()["error"] == "RuntimeError: no such topic"
     script.let_go()
-    assert wait_until(lambda: script.started == ["a"], 5)
+    assert wait_until(lambda: script.started == ["a"], 20)
 
 
 def test_each_slot_loads_a_part_of_the_state(script: SecondScript) -> None:
@@ -262,7 +262,7 @@ def test_a_driver_that_has_lost_its_jvm_is_not_ready(script: SecondScript) -> No
     """Its rehearsal fails, but nobody may hand over to what is left of it."""
     script.rehearsal_error = ConnectionResetError()
     script.query("a")
-    assert wait_until(lambda: script.left == ["no JVM"], 10)
+    assert wait_until(lambda: script.left == ["no JVM"], 20)
     assert script.control.ready(OLD) is None
 
 
@@ -313,7 +313,7 @@ def test_a_permission_that_cannot_be_read_is_looked_for_again(
     assert not script.left
     (Path(script.control.place) / "go").unlink()
     script.let_go()
-    assert wait_until(lambda: script.started == ["a"], 5)
+    assert wait_until(lambda: script.started == ["a"], 20)
 
 
 def test_rehearsals_without_a_shared_directory_are_in_the_checkpoint_location(script: SecondScript) -> None:
@@ -343,8 +343,8 @@ def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeyp
     assert script.ready()["queries"] == 1
     assert not script.got
     script.let_go()
-    waiting.join(5)
-    listing.join(5)
+    waiting.join(20)
+    listing.join(20)
     assert len(script.got) == 2
     assert script.started == ["a"]
 

@@ -50,7 +50,7 @@ def test_the_files_of_a_recording_are_checked_while_spark_starts(
         return []
 
     def start(*_: object) -> None:
-        raise NoSpark("checked" if checked.wait(5) else "not checked")
+        raise NoSpark("checked" if checked.wait(30) else "not checked")
 
     monkeypatch.setattr(recomputing, "damaged", check, raising=False)
     monkeypatch.setattr(recomputing, "start_session", start)

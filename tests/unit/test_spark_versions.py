@@ -93,7 +93,7 @@ def test_the_doctor_asks_several_masters_at_once(monkeypatch: pytest.MonkeyPatch
     together = threading.Barrier(4)
 
     def get(_url: str, **_: Any) -> httpx.Response:
-        together.wait(5)
+        together.wait(30)
         raise httpx.ConnectTimeout("no answer")
 
     monkeypatch.setattr(httpx, "get", get)

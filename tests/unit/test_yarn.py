@@ -331,7 +331,7 @@ def test_without_the_capacity_scheduler_the_pool_is_the_cluster() -> None:
 def test_a_kill_is_the_submitters(cluster: YarnCluster) -> None:
     """The API takes it from no one else."""
     tag = cluster.backend.submit(Submission(cluster.spec, Token(7, 2), 2))
-    assert wait_until(lambda: cluster.backend.state(cluster.spec, tag).alive, 5)
+    assert wait_until(lambda: cluster.backend.state(cluster.spec, tag).alive, 30)
     cluster.backend.kill(cluster.spec, tag)
     assert cluster.backend.state(cluster.spec, tag) is DriverState.ENDED
 
