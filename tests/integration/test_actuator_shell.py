@@ -37,6 +37,7 @@ from tidegate.events.topics import COMMANDS, DEAD_LETTERS, JOBS, RESULTS
 from tidegate.launcher.control.files import Control, Token
 from tidegate.runtime.clock import SystemClock
 from tidegate.runtime.consumer import TopicReader
+from tidegate.runtime.poll import wait_until
 from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.topics import ensure_topics
 
@@ -48,11 +49,14 @@ class IdleCluster:
         self.runs: dict[str, Submission] = {}
         self.most_alive = 0
         self.submit_seconds = 0.0
+        self.may_submit = threading.Event()
+        self.may_submit.set()
         self._numbers = itertools.count()
 
     def submit(self, run: Submission) -> str:
         """Start a driver that reports at once who it is and that it is idle."""
         time.sleep(self.submit_seconds)
+        self.may_submit.wait(200)
         driver = f"driver-1-{next(self._numbers)}"
         self.runs[driver] = run
         facts = {"submission_id": driver, "application_id": f"app-{driver}", "idle_at": "now"}
@@ -114,7 +118,7 @@ class Shell:
         self.folder = folder
         self.cluster = IdleCluster()
         self.publisher = Publisher(self.settings)
-        self.redis: redis.Redis = redis.Redis.from_url(redis_url, socket_timeout=1, socket_connect_timeout=1)
+        self.redis: redis.Redis = redis.Redis.from_url(redis_url, socket_timeout=20, socket_connect_timeout=20)
         self.actuators: list[tuple[Actuator, threading.Thread, list[BaseException]]] = []
 
     def add_job(self, job_id: str, *, pipeline_id: str | None = None) -> JobSpec:
@@ -148,7 +152,7 @@ class Shell:
         self.actuators.append((actuator, thread, failures))
         return actuator
 
-    def command(self, spec: JobSpec, kind: CommandKind, to: int, epoch: int, *, ttl: float = 60.0) -> ScalingCommand:
+    def command(self, spec: JobSpec, kind: CommandKind, to: int, epoch: int, *, ttl: float = 600.0) -> ScalingCommand:
         """Publish a command."""
         now = datetime.now(UTC)
         command = ScalingCommand(
@@ -176,7 +180,7 @@ class Shell:
         """Return all dead letters."""
         return [decode(DeadLetter, m.value(), m.headers()) for m in self._read(DEAD_LETTERS)]
 
-    def wait_for_end(self, command: ScalingCommand, seconds: float = 60.0) -> ActionResult:
+    def wait_for_end(self, command: ScalingCommand, seconds: float = 240.0) -> ActionResult:
         """Return the command's terminal result."""
         end = end_of(self.settings, command, seconds)
         assert end, f"the command did not end within {seconds:g} s: {self.results()} {self.actuators}"
@@ -333,15 +337,18 @@ def test_the_commands_of_a_job_wait_for_each_other(shell: Shell) -> None:
 
 def test_a_command_that_ended_before_an_earlier_one_is_not_done_again(shell: Shell) -> None:
     """Its offset waits for that command of another job; the next actuator finds it done, and goes on (I2, I3)."""
-    shell.cluster.submit_seconds = 5.0
+    shell.cluster.may_submit.clear()
     slow, late = (shell.add_job(name, pipeline_id="chain") for name in ("slow", "late"))
     first = shell.command(slow, CommandKind.START, 2, 1)
     second = shell.command(late, CommandKind.START, 2, 1, ttl=-0.5)
     actuator = shell.start()
     shell.wait_for_end(second)
     actuator.stop()
+    left = [partition.cancelled for partition in actuator._partitions.values()]
+    assert wait_until(lambda: all(each.is_set() for each in left), 30)
     assert not [result for result in shell.results() if result.command_id == first.command_id and result.phase.terminal]
     shell.start()
+    shell.cluster.may_submit.set()
     assert shell.wait_for_end(first).phase is Phase.VERIFIED
     assert len(shell.cluster.runs) == 1
     ids = [result.result_id for result in shell.results()]
@@ -401,7 +408,7 @@ def test_a_partition_that_comes_back_is_consumed_again(shell: Shell) -> None:
     shell.cluster.submit_seconds = 0.0
     commands = [shell.command(spec, CommandKind.RESCALE, 4, 2) for spec in specs]
     for command in commands:
-        assert shell.wait_for_end(command, 30).phase is Phase.VERIFIED
+        assert shell.wait_for_end(command).phase is Phase.VERIFIED
 
 
 def test_the_fence_in_redis_is_atomic_and_repairs_itself(shell: Shell, tmp_path: Path) -> None:
