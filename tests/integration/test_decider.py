@@ -52,7 +52,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     shots = overloaded_now("a", count=7)
     flow.send(*shots, *overloaded_now("b", count=3))
     with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
-        flow.wait_read(Decision, 10, 60)
+        flow.wait_read(Decision, 10)
         (command,) = flow.wait_read(ScalingCommand, 1)
         wait_for("all offsets committed", flow.committed_to_the_end)
         assert decider.stop() == 0, decider.text()
@@ -68,7 +68,7 @@ def test_snapshots_become_decisions_and_commands(flow: Flow, tmp_path: Path) -> 
     with ServiceProcess(flow.settings, tmp_path / "2.log"):
         wait_for("the result taken", lambda: flow.committed_to_the_end(ActionResult))
         flow.send(*shots, snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
-        decisions = flow.wait_read(Decision, 11, 60)
+        decisions = flow.wait_read(Decision, 11)
     (last,) = (d for d in decisions if d.job_id == "a" and d.sequence > shots[-1].sequence)
     assert [r.phase for r in last.observed.results] == [Phase.ACCEPTED]
     assert len(flow.read(Decision)) == 11  # repeated snapshots were decided once
@@ -88,7 +88,7 @@ def test_the_state_of_a_removed_job_goes(flow: Flow, tmp_path: Path) -> None:
     flow.send(job("a"), job("b"), job("c"))
     flow.send(*[each for job_id in "abc" for each in overloaded_now(job_id, count=2)])
     with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
-        flow.wait_read(Decision, 6, 60)
+        flow.wait_read(Decision, 6)
         wait_for("the states of three jobs", lambda: states() == {b"a/a", b"b/b", b"c/c"})
         remove("a")
         wait_for("the state of a gone", lambda: states() == {b"b/b", b"c/c"})
@@ -99,7 +99,7 @@ def test_the_state_of_a_removed_job_goes(flow: Flow, tmp_path: Path) -> None:
         wait_for("the state of b gone", lambda: states() == {b"c/c"}, 60)
         flow.send(job("a"))
         flow.send(snapshot(number_now() + 1, job_id="a", arrived=1, committed=1))
-        decisions = flow.wait_read(Decision, 8, 60)
+        decisions = flow.wait_read(Decision, 8)
     last = max((each for each in decisions if each.job_id == "a"), key=lambda each: each.sequence)
     assert last.keyframe is not None, "the audit sees that the state starts over"
     assert last.keyframe.state == to_wire(JobState.new())
@@ -155,8 +155,8 @@ def test_poison_among_good_ones_harms_nobody(flow: Flow, tmp_path: Path) -> None
         records += [(b"a", json.dumps({**value, "of_the_future": {"x": 1}}).encode(), odd), record]
     flow.send_raw(MetricSnapshot, records)
     with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
-        decisions = flow.wait_read(Decision, len(shots), 60)
-        letters = flow.wait_read(DeadLetter, len(bad), 60)
+        decisions = flow.wait_read(Decision, len(shots))
+        letters = flow.wait_read(DeadLetter, len(bad))
         wait_for("all offsets committed", flow.committed_to_the_end)
         assert decider.process.poll() is None, decider.text()
     assert [d.snapshot_id for d in decisions] == [s.snapshot_id for s in shots]
@@ -193,11 +193,11 @@ def test_specs_are_followed_and_bad_ones_refused(flow: Flow, tmp_path: Path) -> 
     with ServiceProcess(flow.settings, tmp_path / "1.log"):
         flow.send(job("a"))
         flow.send(job("a", version=2, policy="no-such-policy"))
-        (letter,) = flow.wait_read(DeadLetter, 1, 60)
+        (letter,) = flow.wait_read(DeadLetter, 1)
         assert letter.topic == flow.topic(JobSpec)
         assert "no-such-policy" in letter.error
         flow.send(snapshot(number_now(), job_id="a"))
-        (decision,) = flow.wait_read(Decision, 1, 60)
+        (decision,) = flow.wait_read(Decision, 1)
         assert decision.spec_version == 1
         flow.publisher.tombstone(flow.topic(JobSpec), b"a")
         flow.send(job("b"))
@@ -220,7 +220,7 @@ def test_health_and_metrics_are_served(flow: Flow, tmp_path: Path) -> None:
             return str(answer.read().decode())
 
     with ServiceProcess(settings, tmp_path / "1.log"):
-        flow.wait_read(Decision, 1, 60)
+        flow.wait_read(Decision, 1)
         assert page("healthz") == "ok\n"
         wait_for(
             "the decision counted",
@@ -289,7 +289,7 @@ def test_sigterm_with_a_backlog_ends_within_seconds(
     base = number_now() - 3000
     flow.send(*[snapshot(base + n, job_id="a", arrived=n, committed=n) for n in range(3000)])
     with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
-        flow.wait_read(Decision, 50, 60)
+        flow.wait_read(Decision, 50)
         decider.signal(signal.SIGTERM)
         assert decider.wait(15) == 0, decider.text()
         logged = [json.loads(line) for line in decider.text().splitlines()]  # every line is JSON

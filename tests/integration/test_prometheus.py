@@ -158,7 +158,7 @@ def night(stack: StackProvider, tmp_path_factory: pytest.TempPathFactory) -> Ite
         wait_for("every service read", made.up, 60)
         state = StateOperator(name="agg", rows=10, memory_bytes=1_000_000, partitions=8)
         flow.send(*(each.model_copy(update={"state_operators": (state,)}) for each in overloaded_now("rates")))
-        ordered = flow.wait_read(ScalingCommand, 2, 60)
+        ordered = flow.wait_read(ScalingCommand, 2)
         newest = max(command.epoch for command in ordered)  # the decider drops results of older commands
         done = result("another", Phase.VERIFIED, number_now(), epoch=newest, outage_seconds=0.0, delay_seconds=9.0)
         flow.send(done.model_copy(update={"way": Way.IN_PLACE}))

@@ -163,10 +163,10 @@ def test_a_stream_published_again_gives_the_decisions_it_gave(kafka: str, redis_
         ServiceProcess(flow.settings, tmp_path / "decider.log"),
     ):
         flow.send(job("warm-up"), snapshot(number_now(), job_id="warm-up"))
-        flow.wait_read(Decision, 1, 60)  # it reads now, so that nothing below waits for its start
+        flow.wait_read(Decision, 1)  # it reads now, so that nothing below waits for its start
         done = publish(flow.settings, tmp_path / "rec", speed=20, rebase=True, whole=True)
         assert (done.snapshots, done.specs, done.results, done.skipped) == (ENDS, 3, 4, 0)
-        decisions = flow.wait_read(Decision, 1 + ENDS, 60)
+        decisions = flow.wait_read(Decision, 1 + ENDS)
     again = [one for one in decisions if one.job_id != "warm-up"]  # read by partition: warm-up may come last
     assert [gist(one) for one in again] == [gist(step.decision) for step in steps]
 

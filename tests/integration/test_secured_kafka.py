@@ -85,7 +85,7 @@ def test_decisions_are_made_and_recomputed(
     with closing(Flow(f"secured-{uuid.uuid4().hex[:8]}", connection, redis_url)) as flow:
         flow.send(job("a"), *overloaded_now("a", count=7))
         with ServiceProcess(flow.settings, tmp_path / "decider.log") as decider:
-            flow.wait_read(Decision, 7, 60)
+            flow.wait_read(Decision, 7)
             flow.wait_read(ScalingCommand, 1)
             assert decider.stop() == 0, decider.text()
         for name, text in settings_of(connection).items():
@@ -126,7 +126,7 @@ def test_the_collector_measures_jobs_on_another_kafka_cluster(
             [sys.executable, "-m", "services.collector"], cwd=ROOT, env=environment, stderr=log, start_new_session=True
         )
     try:
-        shots = flow.wait_read(MetricSnapshot, 2, 60)
+        shots = flow.wait_read(MetricSnapshot, 2)
         assert {shot.job_id: shot.sources[0].end_offsets for shot in shots} == {"home": (0, 0), "away": (1,)}
     finally:
         os.killpg(collector.pid, signal.SIGTERM)
@@ -157,7 +157,7 @@ def test_tokens_are_renewed_while_a_decider_runs(secured: SecuredKafka, redis_ur
     try:
         flow.send(job("a"), *overloaded_now("a", count=7))
         with ServiceProcess(flow.settings, tmp_path / "decider.log") as decider:
-            flow.wait_read(Decision, 7, 60)
+            flow.wait_read(Decision, 7)
             for count in (8, 9):
                 time.sleep(12)
                 flow.send(*overloaded_now("a", count=1))

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from services.decider.settings import DeciderSettings
 from tests.support.events import START, overloaded
 from tidegate.events.envelope import decode
+from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
@@ -48,10 +49,15 @@ def overloaded_now(job_id: str, *, count: int = 8, pipeline_id: str | None = Non
     return overloaded(count, first=first, job_id=job_id, pipeline_id=pipeline_id)
 
 
-def wait_for(what: str, done: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_for(what: str, done: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until `done()` is true; otherwise fail and name what did not happen."""
     if not wait_until(done, seconds, 0.05):
         raise TimeoutError(f"{what}: not within {seconds:g} s")
+
+
+def _never_too_late(spec: JobSpec) -> JobSpec:
+    guards = {"fresh": {"max_age_seconds": 3600.0}} | spec.scaling.guards
+    return spec.model_copy(update={"scaling": spec.scaling.model_copy(update={"guards": guards})})
 
 
 class Flow:
@@ -95,9 +101,9 @@ class Flow:
         self.redis = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=5)
 
     def send(self, *events: Wire) -> None:
-        """Publish events and wait for the acknowledgements."""
+        """Publish events and wait for the acknowledgements. No snapshot is too old, however slowly a decider starts."""
         for event in events:
-            self.publisher.send(event)
+            self.publisher.send(_never_too_late(event) if isinstance(event, JobSpec) else event)
         self.publisher.flush()
 
     def send_raw(
@@ -129,7 +135,7 @@ class Flow:
         """Return every event of a topic."""
         return [decode(model, m.value(), m.headers()) for m in self.messages(model)]
 
-    def wait_read(self, model: type[W], count: int, seconds: float = 30.0) -> list[W]:
+    def wait_read(self, model: type[W], count: int, seconds: float = 120.0) -> list[W]:
         """Return the events of a topic once there are at least `count`."""
         deadline, seen = time.monotonic() + seconds, 0
         with closing(TopicReader(self.settings, [self.topic(model)])) as reader:
