@@ -44,7 +44,11 @@ def session() -> Iterator[Any]:
         made = start_session("local[2]", ensure_jars(spark_kafka(), java, print))
     made.conf.set("spark.sql.shuffle.partitions", "2")
     yield made
+    gateway = made.sparkContext._gateway
     made.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM waits for that, and this process for the JVM
+    gateway.proc.wait(60)
 
 
 @pytest.fixture
