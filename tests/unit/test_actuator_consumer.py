@@ -149,7 +149,7 @@ def test_more_commands_than_threads_start_in_the_order_in_which_they_came() -> N
         for number in range(6):
             order = command(command_id=f"c{number}", job_id=f"job-{number}", pipeline_id="p")
             run.consumer.deliver(number % 2, number, order)
-        run.settle()
+            run.settle()  # or the second thread may be the first to say that it has started
         metrics = run.actuator.metrics
         assert (metrics.running._value.get(), metrics.waiting._value.get()) == (2, 4)
         runner.end("c0")
@@ -172,6 +172,7 @@ def test_clusters_take_turns() -> None:
         run.consumer.assign(0)
         for number in range(6):
             run.consumer.deliver(0, number, command(command_id=f"c{number}", job_id=f"job-{number}"))
+            run.settle()  # or the second thread may be the first to say that it has started
         run.consumer.deliver(0, 6, command(command_id="other", job_id="small"))
         run.settle()
         for ended in ("c0", "c1", "c2"):
