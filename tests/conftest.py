@@ -61,7 +61,8 @@ SHARED = tuple(
 SERVERS = ("tests/integration/", "tests/faults/")
 """Where each worker starts servers of its own: further workers run the other tests first."""
 ONE_SPARK = tuple(
-    f"tests/integration/test_{name}.py" for name in ("archive", "audit", "backtest", "replay_kafka", "secured_kafka")
+    f"tests/integration/test_{name}.py"
+    for name in ("archive", "audit", "backtest", "event_log_shipper", "replay_kafka", "secured_kafka")
 )
 """What runs on the one Spark of its process: one worker runs all of it, since another Spark takes 26 CPU seconds more
 to start and to warm up. It comes before the other files, so that it does not end last.
