@@ -44,6 +44,7 @@ def servers(request: pytest.FixtureRequest, stack: StackProvider, tmp_path: Path
             found = [running.enter_context(running_redis(stack.need(redis=True).redis_server, tmp_path))]
         else:
             found = request.getfixturevalue("redis_cluster").nodes
+        order(found, "FLUSHALL")  # other tests use the cluster, too
         for name, rights in USERS:
             order(found, f"ACL SETUSER {name} on >right {rights}")
         yield found
@@ -53,7 +54,9 @@ def servers(request: pytest.FixtureRequest, stack: StackProvider, tmp_path: Path
 def settings_of(servers: list[Redis], user: str) -> RedisSettings:
     """Return the settings of a service with its own user, which names all nodes of a cluster."""
     url = f"redis://{','.join(f'127.0.0.1:{port_of(server)}' for server in servers)}/0"
-    return RedisSettings(redis_url=url, redis_username=user, redis_password=SecretStr("right"))
+    return RedisSettings(
+        redis_url=url, redis_username=user, redis_password=SecretStr("right"), redis_timeout_seconds=20
+    )
 
 
 def client_of(servers: list[Redis], user: str) -> RedisClient:
