@@ -44,8 +44,8 @@ def own(stack: StackProvider, tmp_path: Path) -> Iterator[OwnCluster]:
 @asynccontextmanager
 async def decider_on(url: str, prefix: str = PREFIX) -> AsyncIterator[RedisReservations]:
     """A decider's reservations."""
-    async with connect(RedisSettings(redis_url=url)) as client:
-        yield RedisReservations(client, SystemClock(), prefix=prefix, retry_seconds=0.05)
+    async with connect(RedisSettings(redis_url=url, redis_timeout_seconds=5)) as client:
+        yield RedisReservations(client, SystemClock(), prefix=prefix, timeout_seconds=5, retry_seconds=0.05)
 
 
 def most_of_it(job: str) -> Hold:

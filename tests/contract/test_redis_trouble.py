@@ -32,6 +32,9 @@ from tidegate.runtime.settings import RedisSettings
 SECURITY = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text("utf-8")
 USERS = re.findall(r"^ {4}ACL SETUSER (\w+) on >SECRET (.+)$", SECURITY, re.MULTILINE)
 
+SECONDS = 20.0
+"""How long Redis may take to answer, on a busy machine."""
+
 
 @pytest.fixture(params=["plain", "cluster"])
 def servers(request: pytest.FixtureRequest, stack: StackProvider, tmp_path: Path) -> Iterator[list[Redis]]:
@@ -55,7 +58,7 @@ def settings_of(servers: list[Redis], user: str) -> RedisSettings:
     """Return the settings of a service with its own user, which names all nodes of a cluster."""
     url = f"redis://{','.join(f'127.0.0.1:{port_of(server)}' for server in servers)}/0"
     return RedisSettings(
-        redis_url=url, redis_username=user, redis_password=SecretStr("right"), redis_timeout_seconds=20
+        redis_url=url, redis_username=user, redis_password=SecretStr("right"), redis_timeout_seconds=SECONDS
     )
 
 
@@ -141,7 +144,9 @@ def test_a_redis_that_answers_but_takes_no_writes_is_told_of(
 
     async def play() -> None:
         async with connect(settings_of(servers, "decider")) as asking:
-            reservations = RedisReservations(asking, SystemClock(), prefix="tidegate:", retry_seconds=0.01)
+            reservations = RedisReservations(
+                asking, SystemClock(), prefix="tidegate:", timeout_seconds=SECONDS, retry_seconds=0.01
+            )
             await reservations.refresh()
             await reservations.restore([])
             assert await reservations.refresh() is RedisView.OK
@@ -177,7 +182,7 @@ def test_users_with_the_documented_rights_can_do_their_work(
 
     async def decide() -> Answer:
         async with connect(settings_of(servers, "decider")) as client:
-            reservations = RedisReservations(client, SystemClock(), prefix="tidegate:")
+            reservations = RedisReservations(client, SystemClock(), prefix="tidegate:", timeout_seconds=SECONDS)
             assert await reservations.refresh() is RedisView.REBUILDING
             assert await reservations.restore([])
             assert (await reservations.view("a", "blue")).redis is RedisView.OK
