@@ -232,11 +232,10 @@ class TopicReader:
         """Return which of the unread partitions have no leader, as far as a broker says."""
         found = []
         with suppress(KafkaException):
-            for topic, number in self._unread:
-                partition = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions.get(number)
-                if partition is not None and partition.leader < 0:
-                    found.append((topic, number))
-        return found
+            for topic in {topic for topic, _ in self._unread}:
+                known = self._consumer.list_topics(topic, timeout=10).topics[topic].partitions
+                found += [(topic, number) for number, partition in known.items() if partition.leader < 0]
+        return [partition for partition in found if partition in self._unread]
 
     def close(self) -> None:
         """Close the connection."""
