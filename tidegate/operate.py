@@ -67,6 +67,21 @@ def refused_move(wanted: JobSpec, present: JobSpec | None) -> str | None:
     )
 
 
+def next_on_topic(wanted: JobSpec, view: JobsView) -> JobSpec | None:
+    """Return the version to publish over what is on the topic, or None if nothing changes; raise `SpecRefused`.
+
+    A newest spec that cannot be read is replaced, also if the one before it says the same.
+    """
+    job, present = wanted.job_id, view.get(wanted.job_id)
+    if (moved := refused_move(wanted, present)) is not None:
+        raise SpecRefused(f"{job}: {moved}")
+    new = next_version(wanted, present)
+    if job not in view.unusable:
+        return new
+    highest = max(view.unusable_versions[job], 0 if present is None else present.version)
+    return (new or present or wanted).model_copy(update={"version": highest + 1})
+
+
 def differences(now: JobSpec, new: JobSpec) -> list[str]:
     """Return the differences between two versions, a line per field: `+` added, `-` removed, `~` changed."""
     before, after = dict(leaves(now.model_dump(mode="json"))), dict(leaves(new.model_dump(mode="json")))

@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 import tidegate
 from tests.support.engine import step
 from tests.support.events import job, result, steady, with_application
+from tidegate import changes
 from tidegate.cli import app
 from tidegate.cli.own_topics import STATES
 from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs, received, skip
@@ -41,6 +42,7 @@ from tidegate.events.envelope import encode, value_of
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
+from tidegate.operate import SpecRefused
 from tidegate.replay.rebase import moved_snapshot
 from tidegate.runtime.consumer import TopicReader, newest_at
 from tidegate.runtime.poll import wait_until
@@ -544,3 +546,34 @@ def test_a_program_changes_specs_as_the_docs_show(settings: ClientSettings, monk
         assert spec.version == version
         assert spec.manual is not None
         assert (spec.manual.parallelism, spec.manual.reason) == (6, "launch day")
+
+
+def test_a_program_does_what_the_commands_do(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function returns the version that is on the topic then; what must not be published is refused by name."""
+    monkeypatch.setenv("TIDEGATE_BOOTSTRAP_SERVERS", settings.bootstrap_servers)
+    monkeypatch.setenv("TIDEGATE_TOPIC_PREFIX", settings.topic_prefix)
+    spec = job("rates", mode=Mode.ACTIVE)
+    first = changes.apply(spec, reason="release 7")
+    assert (first.version, first.change and first.change.reason) == (1, "release 7")
+    assert changes.apply(spec, reason="again") == first
+    made = [
+        changes.pause("rates", reason="an inventory"),
+        changes.resume("rates", reason="it is over", advise=True),
+        changes.resume("rates", reason="it was right"),
+        changes.scale("rates", 3, reason="launch day"),
+    ]
+    assert [each.scaling.mode for each in made] == [Mode.PAUSED, Mode.ADVISE, Mode.ACTIVE, Mode.ACTIVE]
+    assert current_specs(settings)["rates"] == made[-1]
+    assert made[-1].version == 5
+    elsewhere = spec.application.model_copy(update={"master": "spark://elsewhere:7077"})
+    with pytest.raises(SpecRefused, match=r"rates: application\.master: .* does not change its cluster while it runs"):
+        changes.apply(spec.model_copy(update={"application": elsewhere}), reason="a larger cluster")
+    with pytest.raises(SpecRefused, match=r"(?s)sources: .*scaling\.max_parallelism: .*"):
+        changes.apply({"job_id": "rates", "scaling": {"max_parallelism": "many"}}, reason="a typo")
+    with pytest.raises(SpecRefused, match="there is no job 'rate'"):
+        changes.scale("rate", 3, reason="another typo")
+    assert current_specs(settings)["rates"] == made[-1]
+    changes.remove("rates")
+    assert current_specs(settings) == {}
+    with pytest.raises(SpecRefused, match="there is no job 'rates'"):
+        changes.remove("rates")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from tidegate import operate
+from tidegate.changes import change_of_mine
 from tidegate.cli.connect import Bootstrap, JobId, Prefix, connect, spec_of
 from tidegate.cli.priors import published_prior
 from tidegate.cli.problems import Problem
@@ -22,16 +22,7 @@ from tidegate.cli.wait import follow_manual
 from tidegate.client import loaded_specs
 from tidegate.events.invalid import in_words, text_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
-from tidegate.operate import (
-    SpecRefused,
-    differences,
-    next_version,
-    publish,
-    publish_change,
-    refused_move,
-    with_mode,
-    with_size,
-)
+from tidegate.operate import differences, next_on_topic, publish, publish_change, with_mode, with_size
 from tidegate.remote.files import Files, FilesError
 from tidegate.terminal import is_terminal, size, stdout
 
@@ -76,15 +67,9 @@ def apply(
     all_specs = {**present, **{each.job_id: each for each in wanted}}
     one_of_each = {(each.pool_id, _cluster(each)): each for each in all_specs.values()}.values()
     for spec in wanted:
-        now = present.get(spec.job_id)
-        if (moved := refused_move(spec, now)) is not None:
-            raise SpecRefused(f"{spec.job_id}: {moved}")
-        new = next_version(spec, now)
+        new = next_on_topic(spec, view)
+        _show_change(present.get(spec.job_id), new)
         if (unreadable := view.unusable.get(spec.job_id)) is not None:
-            highest = max(view.unusable_versions[spec.job_id], 0 if now is None else now.version)
-            new = (new or now or spec).model_copy(update={"version": highest + 1})
-        _show_change(now, new)
-        if unreadable is not None:
             note = f"  note: it replaces a spec that this version of Tidegate cannot read: {unreadable}"
             stdout().print(Text(note, style="yellow"))
         show_unreadable(spec, Files(settings.files))
@@ -206,11 +191,7 @@ def remove(
 def _change(reason: str, at: datetime | None = None) -> SpecChange:
     """Return who asks for a version, and why: the user of this process."""
     try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # no user has this process's number, as in some containers
-        user = "tidegate"
-    try:
-        return SpecChange(by=user[:100], reason=reason, at=at or datetime.now(UTC))
+        return change_of_mine(reason, at)
     except ValidationError as error:
         raise Problem(f"--reason: {text_of(error.errors(include_url=False)[0])}", "give another --reason") from None
 
