@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+import types
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,17 +14,17 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.protocol.admin import ApiVersionRequest
 
-from services.decider.sessions import TimelyConnection, replace_connections_in_time
+from services.decider.sessions import LOOK_SECONDS, TimelyConnection, replace_connections_in_time
 
 VERSIONS, HANDSHAKE, LOGIN = 18, 17, 36
 
 
 class Broker:
-    """Answers what a client asks before and while it logs in; `slow_seconds` later, if asked again for versions."""
+    """Answers what a client asks before and while it logs in; if asked again for versions, once `answers` is set."""
 
-    def __init__(self, session_ms: int, slow_seconds: float = 0.0) -> None:
+    def __init__(self, session_ms: int) -> None:
         self._session_ms = session_ms
-        self._slow_seconds = slow_seconds
+        self.answers = asyncio.Event()
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[int]:
@@ -39,7 +40,8 @@ class Broker:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
                 key, _, number = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
                 if key == VERSIONS:
-                    await asyncio.sleep(self._slow_seconds if logged_in else 0)
+                    if logged_in:
+                        await self.answers.wait()
                     supported = [(VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (LOGIN, 0, 1)]
                     answer = struct.pack(">hi", 0, len(supported)) + b"".join(
                         struct.pack(">hhh", *s) for s in supported
@@ -51,6 +53,8 @@ class Broker:
                     answer = struct.pack(">hhiq", 0, -1, 0, self._session_ms)
                 writer.write(struct.pack(">ii", len(answer) + 4, number) + answer)
         except asyncio.IncompleteReadError:
+            pass
+        finally:  # also if the test ends first
             writer.close()
 
 
@@ -70,20 +74,40 @@ async def connected_to(port: int) -> TimelyConnection:
     return made
 
 
-def test_a_connection_whose_session_is_nearly_over_takes_no_more_requests() -> None:
+async def until(condition: Callable[[], bool]) -> None:
+    """Let other tasks run until something is so."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - aiokafka has no event for it
+            await asyncio.sleep(0.01)
+
+
+def test_a_connection_whose_session_is_nearly_over_takes_no_more_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session of 1 s: for 0.85 s it is open; then it waits for the answer that is under way, and closes."""
+    slept: set[float] = set()
 
     async def scene() -> tuple[Any, ...]:
-        async with Broker(1000, slow_seconds=1.2).listen() as port:
-            connection = await connected_to(port)
-            await asyncio.sleep(0.4)
-            early, asked = connection.connected(), connection.send(ApiVersionRequest())
-            await asyncio.sleep(0.7)
-            late, answer = connection.connected(), await asked
-            await asyncio.sleep(0.2)
-            return early, late, answer.error_code, connection._reader
+        nearly_over = asyncio.Event()
 
-    assert asyncio.run(scene()) == (True, False, 0, None)
+        async def sleep(seconds: float) -> None:
+            slept.add(seconds)
+            await (asyncio.sleep(0) if seconds == LOOK_SECONDS else nearly_over.wait())
+
+        stand_in = types.SimpleNamespace(sleep=sleep, get_running_loop=asyncio.get_running_loop)
+        monkeypatch.setattr("services.decider.sessions.asyncio", stand_in)
+        broker = Broker(1000)
+        async with broker.listen() as port:
+            connection = await connected_to(port)
+            early, asked = connection.connected(), connection.send(ApiVersionRequest())
+            nearly_over.set()
+            await until(lambda: not connection.connected())
+            late = connection._reader is not None
+            broker.answers.set()
+            answer = await asked
+            await until(lambda: connection._reader is None)
+            return early, late, answer.error_code
+
+    assert asyncio.run(scene()) == (True, True, 0)
+    assert slept == {0.85, LOOK_SECONDS}
 
 
 def test_a_session_without_an_end_stays() -> None:
@@ -103,14 +127,13 @@ def test_a_session_without_an_end_stays() -> None:
 def test_a_connection_that_closes_early_leaves_nothing_behind() -> None:
     """Neither a task nor a connection."""
 
-    async def scene() -> int:
+    async def scene() -> None:
         async with Broker(60_000).listen() as port:
             connection = await connected_to(port)
             await connection.close()
-            await asyncio.sleep(0.1)
-            return len([task for task in asyncio.all_tasks() if "TimelyConnection._leave" in repr(task)])
+            await until(lambda: not any("TimelyConnection._leave" in repr(task) for task in asyncio.all_tasks()))
 
-    assert asyncio.run(scene()) == 0
+    asyncio.run(scene())
 
 
 def test_consumers_use_such_connections(monkeypatch: pytest.MonkeyPatch) -> None:

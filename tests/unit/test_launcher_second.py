@@ -107,7 +107,7 @@ class SecondScript:
 
     def ready(self) -> dict[str, Any]:
         """Return what the driver says once it is ready."""
-        found = wait_until(lambda: self.control.ready(OLD), 10)
+        found = wait_until(lambda: self.control.ready(OLD), 30)
         assert found is not None
         return found
 
@@ -125,8 +125,11 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecondSc
     script.turn.end()
 
 
-def test_all_queries_are_rehearsed_before_the_handover_and_start_together(script: SecondScript) -> None:
+def test_all_queries_are_rehearsed_before_the_handover_and_start_together(
+    script: SecondScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The script is let past each start; once it waits, all its queries are known. Nothing starts before its turn."""
+    monkeypatch.setattr(warm_up, "QUIET_SECONDS", 60.0)
     first, other = script.query("a"), script.query("b")
     assert first is not None
     waiting = script.in_background(lambda: first.id)
