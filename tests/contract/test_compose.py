@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -37,6 +36,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.topics import TOPICS
 from tidegate.runtime.poll import retry, wait_until
 from tidegate.runtime.settings import ServiceSettings
+from tidegate.stack.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -318,9 +318,7 @@ def test_the_load_creates_its_topics_and_ends_on_sigterm(kafka: str, tmp_path: P
 def test_kafkas_health_check_tells_a_broker_from_others(stack: StackProvider) -> None:
     """The check passes on a broker; it fails on a closed port and on a server that is not Kafka."""
     ports = stack.need(kafka=True, redis=True).ports
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        closed = free.getsockname()[1]
+    (closed,) = free_ports(1)
     for port, healthy in ((ports.kafka, True), (closed, False), (ports.redis, False)):
         command = ["bash", str(DEPLOY / "kafka" / "healthy.sh"), "127.0.0.1", str(port)]
         ran = subprocess.run(command, check=False, capture_output=True, timeout=20)
@@ -366,9 +364,7 @@ def test_redis_takes_our_configuration_and_holds_each_user_to_its_keys(
 ) -> None:
     """With redis.conf and the made user list, decider and actuator reach their own keys and nothing else (I13)."""
     server = stack.need(redis=True).redis_server
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     conf = (DEPLOY / "redis" / "redis.conf").read_text("utf-8")
     conf = conf.replace("/run/secrets/redis_acl", str(secrets / "redis_acl")).replace("dir /data", f"dir {tmp_path}")
     (tmp_path / "redis.conf").write_text(f"{conf}\nport {port}\nbind 127.0.0.1\n", "utf-8")
@@ -550,9 +546,7 @@ def running(service: str, app: Path, environment: dict[str, str]) -> Iterator[su
 def test_a_service_runs_as_in_its_image(service: str, library: Path, tmp_path: Path, stack: StackProvider) -> None:
     """From the image's tree and by its entry point a service gets healthy on real servers; SIGTERM ends it with 0."""
     info = stack.need(kafka=True, redis=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     prefix = f"image-{uuid.uuid4().hex[:8]}."
     app = image_of(service, library, tmp_path)
     environment = environment_of(service, app) | {

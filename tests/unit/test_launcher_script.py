@@ -22,10 +22,11 @@ print(json.dumps({{"files": files, "argv": sys.argv, "path": sys.path}}))
 """
 
 AGAIN = """
-import time, types
+import pathlib, time, types
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-time.sleep(1)
+while not pathlib.Path("control-dir/rates/stopped-1-1.json").exists():
+    time.sleep(0.01)
 DataStreamWriter.start(types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=None)))
 """
 """Starts a query while the run is being stopped."""

@@ -178,15 +178,19 @@ def test_the_operator_ends_at_once_although_it_watches(server: FakeKubernetes, m
         asked.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGTERM)
 
+    def watches() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name == "watch"} - before
+
+    before = set(threading.enumerate())
     thread = threading.Thread(target=terminate)
     thread.start()
     assert main_of("operator", FakeFeed("live"), server, monkeypatch)() == 0
     thread.join()
     assert server.watches
     assert time.monotonic() - asked[0] < 25
-    assert all(each.daemon for each in threading.enumerate() if each.name == "watch")
+    assert all(each.daemon for each in watches())
     server.cut()
-    assert wait_until(lambda: not [each for each in threading.enumerate() if each.name == "watch"], 30, 0.05)
+    assert wait_until(lambda: not watches(), 30, 0.05)
 
 
 def test_an_error_of_kafkas_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -231,10 +231,11 @@ def test_a_setup_that_is_told_to_end_as_a_download_starts_leaves_nothing(
 ) -> None:
     """Neither the program, nor the timer, for which Python would wait ten minutes before it ends."""
     (shop.folder / "bin" / "mvn").write_text(f"#!/bin/sh\necho $$ > {shop.folder}/pid\nexec sleep 60\n")
-    start = threading.Timer.start
+    start, started = threading.Timer.start, list[threading.Timer]()
 
     def interrupted(timer: threading.Timer) -> None:
         start(timer)
+        started.append(timer)
         assert wait_until(lambda: (shop.folder / "pid").exists() and (shop.folder / "pid").read_text(), 30, 0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -243,4 +244,6 @@ def test_a_setup_that_is_told_to_end_as_a_download_starts_leaves_nothing(
         shop.get()
     with pytest.raises(ProcessLookupError):
         os.kill(int((shop.folder / "pid").read_text()), signal.SIGKILL)
-    assert wait_until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()), 30)
+    (timer,) = started
+    timer.join(30)
+    assert not timer.is_alive()
