@@ -93,7 +93,7 @@ class FakeKubernetes:
     @property
     def api(self) -> Api:
         """A client of this server, which is closed at the end."""
-        api = Api(ApiAccess(f"http://127.0.0.1:{self.port}", "the test", token="t"), timeout_seconds=2.0)
+        api = Api(ApiAccess(f"http://127.0.0.1:{self.port}", "the test", token="t"), timeout_seconds=30.0)
         self.clients.append(api)
         return api
 

@@ -983,7 +983,7 @@ def test_an_event_that_is_too_large_costs_no_other_event() -> None:
     take, publisher.send = publisher.send, send  # type: ignore[method-assign]
     queue = DeliveryQueue(publisher, 10, lambda arrived, lost: counts.append((arrived, lost)))
     queue.put([(small, None), (large, None), (small, None)])
-    queue.close(5.0)
+    queue.close(30.0)
     assert [event for event, _ in publisher.sent] == [small, small]
     assert counts == [(2, 1)]
 
@@ -1012,7 +1012,7 @@ def test_a_partition_without_a_leader_costs_only_its_own_snapshots() -> None:
     assert wait_until(lambda: sum(arrived for arrived, _ in counts) == 2, 30.0)
     assert [event for event, _ in publisher.sent] == [unled, *led]
     assert sum(lost for _, lost in counts) == 0
-    queue.close(5.0)
+    queue.close(30.0)
     assert (sum(arrived for arrived, _ in counts), sum(lost for _, lost in counts)) == (2, 1)
 
 
@@ -1032,5 +1032,5 @@ def test_what_a_producer_had_that_failed_for_good_is_lost() -> None:
     first = [snapshot_event(number, job_id="unled") for number in (1, 2)]
     queue.put([(event, None) for event in first])
     queue.put([(snapshot_event(1, job_id="led"), None)])
-    queue.close(5.0)
+    queue.close(30.0)
     assert (sum(arrived for arrived, _ in counts), sum(lost for _, lost in counts)) == (1, 2)

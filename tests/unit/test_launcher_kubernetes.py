@@ -172,7 +172,8 @@ def test_a_watch_ends_by_an_error_unless_the_server_ends_it(line: bytes, said: s
 
     silent = threading.Event()
     with serving(Watched) as server:
-        events = Api(ApiAccess(f"http://127.0.0.1:{server.server_port}", "t"), timeout_seconds=0.5).watch("/x", "7", 0)
+        access, limit = ApiAccess(f"http://127.0.0.1:{server.server_port}", "t"), 30.0 if line else 2.0
+        events = Api(access, timeout_seconds=limit).watch("/x", "7", 0)
         kind, found = next(events)
         assert kind == "ADDED"
         assert "deep" in found

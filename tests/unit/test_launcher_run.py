@@ -78,14 +78,14 @@ class Driver:
 
     def pause(self) -> Token:
         """Order the driver to pause its queries."""
-        order = HandoverOrder(Token(6, 1), self.run.submission_id, 5.0)
+        order = HandoverOrder(Token(6, 1), self.run.submission_id, 60.0)
         Claims(self.control).raise_fence(order.token, "a")
         self.control.request_hold(order)
         return order.token
 
     def stop(self) -> None:
         """Ask this run to stop, and watch until it has."""
-        self.control.request_stop(Token(7, 1), "c", 5.0)
+        self.control.request_stop(Token(7, 1), "c", 60.0)
         self.launch.watch()
 
 
@@ -271,8 +271,8 @@ def test_only_a_program_that_hands_over_obeys_orders_to_pause(
     order = driver.pause()
     watch = threading.Thread(target=driver.launch.watch, daemon=True)
     watch.start()
-    answered = wait_until(lambda: driver.control.paused(order) is not None, 5 if hands_over else 0.5)
-    driver.control.request_stop(Token(7, 1), "c", 5.0)
+    answered = wait_until(lambda: driver.control.paused(order) is not None, 30 if hands_over else 0.5)
+    driver.control.request_stop(Token(7, 1), "c", 60.0)
     watch.join(20)
     assert bool(answered) is hands_over
 
@@ -287,7 +287,7 @@ def test_queries_that_the_program_starts_by_itself_are_reported(driver: Driver, 
     watch = threading.Thread(target=driver.launch.watch, daemon=True)
     watch.start()
     assert wait_until(lambda: driver.control.progress(RUN), 20)
-    driver.control.request_stop(Token(7, 1), "c", 5.0)
+    driver.control.request_stop(Token(7, 1), "c", 60.0)
     watch.join(20)
     facts = driver.control.running(RUN) or {}
     assert [one["id"] for one in facts["queries"]] == ["q"]
