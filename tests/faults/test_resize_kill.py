@@ -42,7 +42,7 @@ def test_a_successor_ends_the_change_in_place(rig: ActuatorRig, point: str) -> N
     successor = rig.start_actuator()
     end = rig.wait_for_end(command)
     assert (end.phase, end.parallelism, end.way) == (Phase.VERIFIED, other, Way.IN_PLACE), end
-    assert _granted(rig) == {other}
+    assert wait_until(lambda: _granted(rig) == {other}, 30)
     assert rig.drivers() == before, "I3, I4: no other driver"
     assert [r.phase for r in rig.results(command.command_id) if r.phase.terminal] == [Phase.VERIFIED], "I2"
     assert wait_until(lambda: len(rig.outputs()) >= records, 120, every=1), "I10: every record has its output"
@@ -63,7 +63,7 @@ def test_a_driver_killed_during_a_change_in_place_is_restarted(rig: ActuatorRig)
     rig.kill_driver(running)
     end = rig.wait_for_end(command)
     assert (end.phase, end.parallelism, end.way) == (Phase.VERIFIED, 6, Way.RESTART), end
-    assert _granted(rig) == {6}
+    assert wait_until(lambda: _granted(rig) == {6}, 30)
     (new,) = set(rig.drivers()) - before
     assert [driver for driver, state in rig.drivers().items() if state == "RUNNING"] == [new]
     records = rig.records

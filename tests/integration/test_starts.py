@@ -123,7 +123,7 @@ def test_an_unchanged_example_of_spark_is_changed_in_place(stack: StackProvider,
             print(end.sentence, end.delay_seconds, end.outage_seconds)
             assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.IN_PLACE, size), end
             assert end.details["tasks_failed"] == 0, end
-            assert job.granted() == size
+            assert wait_until(lambda: job.granted() == size, 30)  # noqa: B023 - the master hears of it from the workers
         assert job.carry_out(CommandKind.STOP, 0).phase is Phase.VERIFIED
         driver = str(end.submission_id)
         printed = job.cluster.log_tail(job.spec, driver, Token(1)).rpartition("Batch: ")[2]
