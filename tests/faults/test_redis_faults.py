@@ -91,7 +91,8 @@ def test_an_emptied_redis_is_rebuilt_from_the_topics(flow: Flow, tmp_path: Path)
 def test_without_redis_the_decider_goes_on_and_holds(flow: Flow, own: Stack, tmp_path: Path, fault: str) -> None:
     """F19, F21 (I11): without Redis every snapshot is decided in time and held with a reason; then it recovers."""
     shots = overloaded_now("a", count=10)
-    with ServiceProcess(flow.settings, tmp_path / "1.log") as decider:
+    settings = flow.settings.model_copy(update={"redis_timeout_seconds": 1.0})
+    with ServiceProcess(settings, tmp_path / "1.log") as decider:
         flow.send(*shots[:6])
         flow.wait_read(Decision, 6, 90)
         if fault == "freeze":

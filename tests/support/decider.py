@@ -88,6 +88,7 @@ class Flow:
             redis_prefix=f"{name}:",
             session_timeout_seconds=6,
             redis_retry_seconds=0.5,
+            redis_timeout_seconds=5.0,  # a machine that stands still for a second would hold a command back
             replication_factor=replication,
         )
         self._partitions = partitions
