@@ -148,7 +148,8 @@ class HandoverJob(ActuatorRig):
 
     def hand_over(self, to: int, before: int) -> ActionResult:
         """Order another size; return how it ended."""
-        end = self.wait_for_end(self.command(CommandKind.RESCALE, to, before=before))
+        # on a busy machine it takes minutes until the JVMs have compiled
+        end = self.wait_for_end(self.command(CommandKind.RESCALE, to, before=before), 540)
         print(end.phase, end.code, end.sentence)
         return end
 
@@ -168,7 +169,7 @@ def test_a_stateful_job_is_handed_over(job: HandoverJob) -> None:
     assert wait_until(lambda: len(job.batches()) == 2 and min(job.batches()) >= 0, 60), job.batches()
     (first,) = job.alive()
     command = job.command(CommandKind.RESCALE, 2, before=1)
-    end = job.wait_for_end(command, 540)  # on a busy machine it takes minutes until the JVMs have compiled
+    end = job.wait_for_end(command, 540)  # as in `hand_over`
     assert (end.phase, end.way, end.parallelism) == (Phase.VERIFIED, Way.HANDOVER, 2), end
     print("handover: gap", end.downtime_seconds, "beyond the pace", end.outage_seconds, end.details)
     assert job.alive() == [end.submission_id]
@@ -186,7 +187,7 @@ def test_a_stateful_job_is_handed_over(job: HandoverJob) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_version_that_never_commits_is_taken_back(job: HandoverJob) -> None:
     """The first driver goes on by itself, in the same application, and can be handed over later."""
     job.run_first()
