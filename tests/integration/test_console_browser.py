@@ -143,7 +143,7 @@ def test_a_link_on_another_site_finds_the_operator_signed_in(browser: webdriver.
     sign_in(browser, console)
     browser.get(f"data:text/html,<a href='{console}/jobs/payments'>TidegateLagging</a>")
     browser.find_element(By.LINK_TEXT, "TidegateLagging").click()
-    assert wait_until(lambda: browser.current_url.startswith(console), 10)
+    assert wait_until(lambda: browser.current_url.startswith(console), 30)
     assert browser.find_elements(By.XPATH, "//*[contains(text(), 'ada, operator')]")
 
 
@@ -151,9 +151,9 @@ def test_a_lost_connection_is_told(browser: webdriver.Chrome, topics: SimulatedT
     """When the console goes away, the page says so in words instead of showing old figures as live."""
     with served(topics, ConsoleSettings()) as address:
         browser.get(address)
-        assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 10)
+        assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 30)
     lost = ("connection lost", "cannot update")
-    assert wait_until(lambda: any(word in browser.find_element(By.ID, "connection").text for word in lost), 20)
+    assert wait_until(lambda: any(word in browser.find_element(By.ID, "connection").text for word in lost), 60)
 
 
 class _BadGateway(QuietHandler):
@@ -173,10 +173,10 @@ def test_a_page_goes_on_after_its_proxy_has_answered_for_the_console(
     """An answer that is no stream ends a browser's own attempts; the page tries again as it says, and is live again."""
     with served(topics, ConsoleSettings()) as address:
         browser.get(address)
-        assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 10)
+        assert wait_until(lambda: "live" in browser.find_element(By.ID, "connection").text, 30)
         port = urlsplit(address).port or 0
     with serving(_BadGateway, port=port):
-        assert wait_until(lambda: any(path.startswith("/events") for path in _BadGateway.seen), 20)
+        assert wait_until(lambda: any(path.startswith("/events") for path in _BadGateway.seen), 60)
     with served(topics, ConsoleSettings(), port):
-        assert wait_until(lambda: "live, " in browser.find_element(By.ID, "connection").text, 20)
+        assert wait_until(lambda: "live, " in browser.find_element(By.ID, "connection").text, 60)
     complaints(browser)

@@ -233,7 +233,7 @@ def test_clients_that_start_at_the_proxy_stay_behind_it(stack: StackProvider, ka
 def test_redis_comes_back_with_its_data(stack: StackProvider, redis_url: str) -> None:
     """Acknowledged writes survive a crash of Redis; a paused Redis times out."""
     key = f"stack-{uuid.uuid4().hex}"
-    with Redis.from_url(redis_url, socket_timeout=1) as client:
+    with Redis.from_url(redis_url, socket_timeout=5) as client:
         client.set(key, "kept", ex=300)
         stack.redis.pause()
         try:
@@ -317,11 +317,11 @@ def test_a_lost_worker_comes_back_to_the_same_master(stack: StackProvider) -> No
     stack.spark_worker.kill()
     stack.spark_worker.start()
     stack.spark_master.kill()
-    with pytest.raises(httpx.TransportError), httpx.Client(trust_env=False) as client:
+    with pytest.raises(httpx.TransportError), httpx.Client(trust_env=False, timeout=60) as client:
         client.get(info.spark_ui)  # refused, or reset while the kernel still winds up the socket
     stack.spark_master.start()
     stack.spark_worker.start()
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=60) as client:
         assert wait_until(lambda: info.worker_slots <= client.get(f"{info.spark_ui}/json/").json()["cores"], 60)
 
 
