@@ -311,14 +311,17 @@ def test_commands_of_a_removed_job_hold_up_no_other_job(shell: Shell) -> None:
 
 def test_the_jobs_of_a_pipeline_change_at_the_same_time(shell: Shell) -> None:
     """A chain of jobs grows in one round: each command starts before the first one of the pipeline ends."""
-    shell.cluster.submit_seconds = 2.0
+    shell.cluster.may_submit.clear()
     specs = [shell.add_job(f"job-{number}", pipeline_id="chain") for number in range(4)]
     commands = [shell.command(spec, CommandKind.START, 2, 1) for spec in specs]
     shell.start()
-    ends = [shell.wait_for_end(command) for command in commands]
-    assert {end.phase for end in ends} == {Phase.VERIFIED}
-    accepted = [result.at for result in shell.results() if result.phase is Phase.ACCEPTED]
-    assert max(accepted) < min(end.at for end in ends)
+
+    def accepted() -> set[str]:
+        return {result.command_id for result in shell.results() if result.phase is Phase.ACCEPTED}
+
+    assert wait_until(lambda: accepted() == {command.command_id for command in commands}, 100), shell.results()
+    shell.cluster.may_submit.set()
+    assert {shell.wait_for_end(command).phase for command in commands} == {Phase.VERIFIED}
 
 
 def test_the_commands_of_a_job_wait_for_each_other(shell: Shell) -> None:
