@@ -99,13 +99,17 @@ class TestBackend:
         assert cluster.backend.live_drivers(cluster.spec) == frozenset()
 
     def test_silence_is_no_answer(self, cluster: Cluster) -> None:
-        """A cluster that does not answer is unreachable: nothing is absent, ended or free because of that (I4)."""
+        """A cluster that does not answer is unreachable: nothing is absent, ended or killed because of that (I4)."""
         driver = cluster.backend.submit(_submission(cluster))
         cluster.be_silent()
         with pytest.raises(BackendUnreachable):
             cluster.backend.submit(_submission(cluster))
         with pytest.raises(BackendUnreachable):
             cluster.backend.state(cluster.spec, driver)
+        with pytest.raises(BackendUnreachable):
+            cluster.backend.kill(cluster.spec, driver)
+        with pytest.raises(BackendUnreachable):
+            cluster.backend.live_drivers(cluster.spec)
         with pytest.raises(BackendUnreachable):
             cluster.backend.applications(cluster.spec)
         with pytest.raises(BackendUnreachable):

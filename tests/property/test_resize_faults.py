@@ -63,7 +63,7 @@ class Faults:
         elif what == "master away":
             self._world.down_until = self._world.seconds + number
         elif what == "kill driver":
-            for driver in self._world.live_drivers(self._world.spec):
+            for driver in self._world.alive():
                 self._world.drivers[driver] = DriverState.ENDED
 
 
@@ -97,11 +97,11 @@ def test_any_change_in_place_ends_once_and_says_what_is_there(
         assert len(ends) == 1
         assert len({result.result_id for result in told}) == len(told)
         assert world.most_alive == 1
-        if ends[0].phase in (Phase.VERIFIED, Phase.ROLLED_BACK) and world.live_drivers(world.spec):
+        if ends[0].phase in (Phase.VERIFIED, Phase.ROLLED_BACK) and world.alive():
             world.cluster.free, world.cluster.dies_after = 100, None
             world.cluster.doomed.clear()
             for _ in range(20):
                 world.seconds += 1.0  # of a size that works, the launcher looks every 5 s only
                 world.tick()
-            if world.live_drivers(world.spec):
+            if world.alive():
                 assert world.cluster.granted == ends[0].parallelism

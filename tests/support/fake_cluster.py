@@ -52,7 +52,7 @@ class FakeCluster:
         self.tokens[driver] = run.token
         self.sizes[driver] = run.parallelism
         self.asked_at[driver] = self.seconds
-        self.most_alive = max(self.most_alive, len(self.live_drivers(run.spec)))
+        self.most_alive = max(self.most_alive, len(self.alive()))
         return driver
 
     def state(self, spec: JobSpec, submission_id: str) -> DriverState:
@@ -66,6 +66,7 @@ class FakeCluster:
 
     def kill(self, spec: JobSpec, submission_id: str) -> None:
         """End a driver."""
+        self._answer()
         if submission_id in self.drivers:
             self.drivers[submission_id] = DriverState.ENDED
 
@@ -73,7 +74,7 @@ class FakeCluster:
         """Return the names, by id, of all live applications."""
         self._answer()
         here = self.leave_at is None or self.seconds < self.leave_at
-        ours = {f"app-{driver}": "rates" for driver in self.live_drivers(spec) if not self.is_new(driver)}
+        ours = {f"app-{driver}": "rates" for driver in self.alive() if not self.is_new(driver)}
         return ours | (self.foreign if here else {})
 
     def granted(self, spec: JobSpec, application_id: str) -> int | None:
@@ -83,11 +84,17 @@ class FakeCluster:
 
     def live_drivers(self, spec: JobSpec) -> frozenset[str]:
         """Return the drivers that are alive."""
-        return frozenset(driver for driver, state in self.drivers.items() if state.alive)
+        self._answer()
+        return frozenset(self.alive())
 
     def log_tail(self, spec: JobSpec, submission_id: str, token: Token) -> str:
         """Return nothing: a simulated driver prints nothing."""
+        self._answer()
         return ""
+
+    def alive(self) -> list[str]:
+        """Return the drivers that are alive, whether the cluster answers or not."""
+        return sorted(driver for driver, state in self.drivers.items() if state.alive)
 
     def is_new(self, driver: str) -> bool:
         """Whether a driver has not arrived yet."""

@@ -72,7 +72,7 @@ class FakeWorld(FakeCluster, OneActuator):
 
     # what drivers do
     def tick(self) -> None:
-        for driver in self.live_drivers(self.spec):
+        for driver in self.alive():
             token, fence, marker = self.tokens[driver], self.control.fence(), self.control.stop_marker()
             if (marker and marker[0] > token and self.obeys) or (fence and fence[0] > token and self.is_new(driver)):
                 self.drivers[driver] = DriverState.ENDED

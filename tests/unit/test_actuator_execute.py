@@ -649,7 +649,7 @@ def test_a_stop_leaves_nothing_running(world: FakeWorld) -> None:
     world.start()
     assert world.carry(command(CommandKind.STOP, to=0)) is Phase.VERIFIED
     assert world.phases() == ["accepted", "stopping", "stopped", "verified"]
-    assert not world.live_drivers(world.spec)
+    assert not world.alive()
 
 
 def test_a_cluster_that_does_not_answer_is_not_touched(world: FakeWorld) -> None:
@@ -787,7 +787,7 @@ def test_a_stop_that_finds_nothing_running_forbids_the_start_of_an_older_command
 
     def stop() -> None:
         tick()
-        if not world.live_drivers(world.spec) and next(stops, False):
+        if not world.alive() and next(stops, False):
             assert world.carry(newer, owner="c") is Phase.VERIFIED
 
     monkeypatch.setattr(world, "tick", stop)
@@ -796,7 +796,7 @@ def test_a_stop_that_finds_nothing_running_forbids_the_start_of_an_older_command
     assert world.phases("newer") == ["accepted", "stopped", "verified"]
     assert world.carry(command(), owner="d") is Phase.FAILED
     assert world.topic[-1].code == "OUTFENCED"
-    assert not world.live_drivers(world.spec)
+    assert not world.alive()
 
 
 def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
@@ -1145,7 +1145,7 @@ def test_a_foreign_driver_that_appears_during_the_restart_prevents_the_start(wor
     assert world.carry(command()) is Phase.FAILED
     assert world.topic[-1].code == "FOREIGN_DRIVER"
     assert len(world.sizes) == attempt
-    assert not world.live_drivers(world.spec)
+    assert not world.alive()
 
 
 @pytest.mark.parametrize("seconds", [30, 600])

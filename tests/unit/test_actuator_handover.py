@@ -71,9 +71,9 @@ class HandoverWorld(FakeWorld):
 
     @override
     def tick(self) -> None:
-        for driver in sorted(self.live_drivers(self.spec)):
+        for driver in self.alive():
             self._obey(driver)
-        busy = [d for d in sorted(self.live_drivers(self.spec)) if self._may_write(d)]
+        busy = [d for d in self.alive() if self._may_write(d)]
         assert len(busy) <= 1, f"two writers: {busy}"
         for driver in busy:
             if self.works(self.sizes[driver]):
@@ -120,10 +120,6 @@ class HandoverWorld(FakeWorld):
         facts |= {"application": f"digest-{driver}", "queries": queries}
         facts |= {"idle_at": "now"} if self.idle else {}
         self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
-
-    def alive(self) -> list[str]:
-        """Return the drivers that are alive."""
-        return sorted(self.live_drivers(self.spec))
 
     def last(self) -> ActionResult:
         """Return the newest result."""

@@ -56,7 +56,7 @@ def test_sizes_change_one_after_the_other_and_then_the_job_stops(world: FakeWorl
     assert order is not None
     assert (order.token, order.for_run) == (Token(10, 1), Token(1, 1))
     assert world.carry(command(CommandKind.STOP, to=0, epoch=11, command_id="stop")) is Phase.VERIFIED
-    assert not world.live_drivers(world.spec)
+    assert not world.alive()
 
 
 def test_a_restart_after_a_change_in_place_leaves_the_order_behind(world: FakeWorld) -> None:

@@ -56,7 +56,7 @@ class StartingWorld(FakeWorld):
         if self.hindrance:
             return
         marker = self.control.stop_marker()
-        for driver in self.live_drivers(self.spec):
+        for driver in self.alive():
             token = self.tokens[driver]
             facts = self.control.running(token)
             if facts is None:
@@ -158,7 +158,7 @@ def test_a_failed_start_leaves_no_driver_that_has_not_arrived(world: StartingWor
     """It would look as if the job started, for ever, also after somebody has corrected the image in the spec."""
     world.hindrance = "ErrImagePull: no such image"
     assert world.carry(command(CommandKind.START, from_parallelism=0, epoch=1, command_id="first")) is Phase.FAILED
-    assert world.live_drivers(world.spec) == frozenset()
+    assert not world.alive()
     assert world.topic[-1].sentence.endswith("The reason: ErrImagePull: no such image. The driver was ended.")
     world.hindrance = ""
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.VERIFIED
@@ -171,14 +171,14 @@ def test_a_failed_start_leaves_a_driver_that_waits_for_room(
     world.hindrance = "No node takes the driver's pod: 0/3 nodes are available"
     monkeypatch.setattr(world, "state", lambda _spec, _driver: DriverState.PENDING)
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
-    assert len(world.live_drivers(world.spec)) == 1
+    assert len(world.alive()) == 1
 
 
 def test_a_failed_start_leaves_a_driver_that_has_arrived(world: StartingWorld) -> None:
     """It may only be slow, and whoever looks finds what it does."""
     world.works = lambda _size: False
     assert world.carry(command(CommandKind.START, from_parallelism=0)) is Phase.FAILED
-    assert len(world.live_drivers(world.spec)) == 1
+    assert len(world.alive()) == 1
 
 
 @pytest.mark.parametrize(("every", "code"), [(5.0, "FIRST_BATCH"), (0.04, "OK")])
