@@ -53,7 +53,7 @@ class _Unreadable:
 
 
 class CommandLog:
-    """Results by command and by job. Adding a result twice changes nothing. Thread-safe."""
+    """Results by command and by job. Adding one twice changes nothing; of two runs, the newer counts. Thread-safe."""
 
     def __init__(self) -> None:
         self._commands: dict[str, dict[str, ActionResult]] = {}
@@ -119,9 +119,10 @@ class CommandLog:
         return [record for record in records if of.epoch <= record.epoch]
 
     def _add(self, result: ActionResult) -> None:
-        if result.command_id in self._ended or result.result_id in self._commands.get(result.command_id, {}):
-            return
         result = _with_fields(result)
+        known = self._commands.get(result.command_id, {}).get(result.result_id)
+        if result.command_id in self._ended or (known is not None and _run(result) <= _run(known)):
+            return
         for record in self._may_hide(result):
             record.went_on.add(result.command_id)
         if result.phase.terminal:
@@ -151,6 +152,11 @@ class CommandLog:
         if result.phase in _GOOD and result.kind is not CommandKind.STOP:
             job.last_good = result.parallelism
             job.incarnation = result.incarnation or job.incarnation
+
+
+def _run(result: ActionResult) -> int:
+    """Return the run that a result names: an actuator that was overtaken may publish one of an older run, late."""
+    return result.run or 0
 
 
 def _with_fields(result: ActionResult) -> ActionResult:

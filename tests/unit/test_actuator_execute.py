@@ -816,6 +816,47 @@ def test_an_overtaken_actuator_abandons_its_action(world: FakeWorld) -> None:
     assert world.phases()[-1] == "running"
 
 
+def _submitted_twice(world: FakeWorld, of: ScalingCommand) -> str:
+    """Have an actuator publish late what it has submitted, and its successor die; return the driver of the successor.
+
+    The driver of the first one does not arrive, and has seen no fence.
+    """
+    world.die_at = ("before", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(of)
+    (first,) = world.alive()
+    world.asked_at[first], world.tokens[first] = 1e9, Token(99)
+
+    def wake(result: ActionResult) -> None:
+        if result.phase is Phase.RUNNING:
+            world.topic.insert(-1, result.model_copy(update={"submission_id": first, "run": 1}))
+
+    world.on_result, world.die_at = wake, ("after", Phase.RUNNING)
+    with pytest.raises(Died):
+        world.carry(of, owner="b")
+    return max(world.alive())
+
+
+def test_a_late_result_of_an_overtaken_actuator_does_not_stop_the_run_of_its_successor(world: FakeWorld) -> None:
+    """Whoever goes on would watch the driver that does not arrive, and stop the one that works."""
+    world.start()
+    second = _submitted_twice(world, command())
+    assert world.carry(command(), owner="c") is Phase.VERIFIED
+    assert world.phases() == ["accepted", "stopping", "stopped", "starting", "running", "running", "verified"]
+    assert world.topic[-1].submission_id == second
+    assert world.drivers[second].alive
+
+
+def test_a_driver_that_has_arrived_is_not_ended_for_another_one_that_has_not(world: FakeWorld) -> None:
+    """The start has failed, but the driver may only be slow."""
+    world.works = lambda _size: False
+    start = command(CommandKind.START, from_parallelism=0)
+    second = _submitted_twice(world, start)
+    assert world.carry(start, owner="c") is Phase.FAILED
+    assert world.topic[-1].code == "NOT_VERIFIED"
+    assert world.drivers[second].alive
+
+
 def test_an_actuator_that_is_overtaken_as_it_sees_the_commit_says_nothing(
     world: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
