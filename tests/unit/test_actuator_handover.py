@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 from services.actuator.actions import resume, switch
-from services.actuator.actions.waits import OTHERS_SECONDS
+from services.actuator.actions.waits import LEAVE_SECONDS, OTHERS_SECONDS
 from services.actuator.backends import DriverState, Submission
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import JobDrivers
@@ -196,6 +196,33 @@ def test_the_first_driver_stays_until_all_queries_have_committed(
     assert world.let_go_at is not None
     assert world.retired_at is not None
     assert stays <= world.retired_at - world.let_go_at < stays + 5
+
+
+@pytest.mark.parametrize(("takes", "killed"), [(LEAVE_SECONDS - 5, False), (1000.0, True)])
+def test_the_first_driver_is_given_time_to_leave(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch, *, takes: float, killed: bool
+) -> None:
+    """Its script may have something to end, too; if it does not leave, it is killed, as it holds its slots."""
+    obey, asked_at = HandoverWorld._obey, list[float]()
+    kill, killed_at = HandoverWorld.kill, list[float]()
+
+    def slowly(of: HandoverWorld, driver: str) -> None:
+        if driver == FIRST and of.control.seconds_to_stop(of.tokens[FIRST]) is not None:
+            asked_at.append(of.seconds)
+            if of.seconds < asked_at[0] + takes:
+                return
+        obey(of, driver)
+
+    def note(of: HandoverWorld, spec: JobSpec, driver: str) -> None:
+        killed_at.append(of.seconds)
+        kill(of, spec, driver)
+
+    monkeypatch.setattr(HandoverWorld, "_obey", slowly)
+    monkeypatch.setattr(HandoverWorld, "kill", note)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+    assert bool(killed_at) is killed
+    assert all(LEAVE_SECONDS <= at - asked_at[0] < LEAVE_SECONDS + 2 for at in killed_at)
 
 
 def test_the_next_restart_finds_the_driver_that_took_over(world: HandoverWorld) -> None:

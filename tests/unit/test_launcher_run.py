@@ -251,6 +251,18 @@ def test_a_stop_ends_each_query_that_the_program_has_started(driver: Driver, pro
     assert driver.run.stopping.is_set()
 
 
+def test_a_program_is_given_time_to_end_by_itself(
+    driver: Driver, program: FakeProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its queries have ended it may have work to finish; a program that goes on after that is ended."""
+    asked: list[tuple[float, str]] = []
+    monkeypatch.setattr(launch, "_LEAVE_SECONDS", 7.0)
+    monkeypatch.setattr(time, "sleep", lambda seconds: asked.append((seconds, program.asked[-1])))
+    driver.stop()
+    assert asked[-1] == (7.0, "stopped")
+    assert program.asked[-1] == "end with 0"
+
+
 def test_a_stop_leaves_queries_that_another_driver_runs(driver: Driver) -> None:
     """They have ended at their boundary before; and whoever waits for them is released."""
     driver.start(running())
