@@ -44,6 +44,40 @@ def test_checkpoints_at_the_location_and_below_are_found(tmp_path: Path) -> None
     assert clean
 
 
+def test_a_folder_of_checkpoints_is_none_itself(tmp_path: Path) -> None:
+    """Not even if a query has the name of a file of theirs. One that has only its id, or has lost it, is found, too."""
+    for name in ("counts", "lost", "metadata"):
+        _commits(tmp_path / name, 1000)
+    (tmp_path / "lost" / "metadata").unlink()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "offsets").touch()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "metadata").write_text('{"id":"q"}')
+    found = read_checkpoints(str(tmp_path))
+    assert [(c.name, c.query_id, c.newest_commit) for c in found] == [
+        ("counts", "q", 0),
+        ("lost", None, 0),
+        ("metadata", "q", 0),
+        ("new", "q", None),
+    ]
+
+
+def test_one_query_inside_a_batch_makes_the_job_unclean(tmp_path: Path) -> None:
+    """Its batch will run again, however clean the others are; what Spark is writing just now is no batch."""
+    for name, newest in (("counts", 1010), ("sums", 1005)):
+        _commits(tmp_path / name, 1000, newest)
+        for folder in ("offsets", "commits"):
+            (tmp_path / name / folder / ".2.8a1b.tmp").write_text("v1")
+            (tmp_path / name / folder / ".1.crc").write_text("v1")
+    (tmp_path / "new" / "offsets").mkdir(parents=True)
+    mark, clean = read_mark(str(tmp_path))
+    assert clean
+    assert mark.last_commit_at is not None
+    assert mark.last_commit_at.timestamp() == 1010
+    (tmp_path / "sums" / "offsets" / "2").write_text("v1")
+    assert not read_mark(str(tmp_path))[1]
+
+
 @pytest.mark.parametrize(
     ("location", "reported", "held"),
     [
@@ -57,10 +91,13 @@ def test_checkpoints_at_the_location_and_below_are_found(tmp_path: Path) -> None
         ("/ck/job", "s3a://bucket/ck/job", False),
         ("/ck/job", "hdfs://name/ck/job", False),
         ("/ck/job", "None", False),
+        ("/ck/job", "ck/job", False),
         ("hdfs://nn:8020/ck/job/", "hdfs://nn:8020/ck/job/a b", True),
         ("hdfs:///ck/job", "hdfs://nn:8020/ck/job", True),
         ("hdfs://nn:8020/ck/job", "hdfs://other:8020/ck/job", False),
         ("hdfs://nn:8020/ck/job", "hdfs://nn:8020/ck", False),
+        ("hdfs://nn:8020/ck/job", "hdfs:///ck/job", True),
+        ("hdfs://nn:8020/ck/job", "s3a://nn:8020/ck/job", False),
         ("hdfs://nn:8020/ck/job", "file:/ck/job", False),
     ],
 )
