@@ -17,6 +17,14 @@ from tests.support.events import job
 from tidegate.launcher.control.files import Control, Token
 
 
+def test_a_run_whose_file_is_removed_as_it_is_read_has_not_arrived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of long ago are forgotten, and another actuator may just do so."""
+    monkeypatch.setattr(Control, "runs", lambda _control: [Token(1, 1)])
+    assert JobDrivers(job("rates"), Local(tmp_path), Control.at(tmp_path, "rates"), CommandLog()).live() == []
+
+
 @pytest.fixture
 def pid(request: pytest.FixtureRequest) -> Iterator[int]:
     """A process with the command line of a driver of the job `rates`: the parameter is epoch and run."""

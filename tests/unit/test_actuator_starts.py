@@ -431,7 +431,7 @@ def test_a_checkpoint_in_its_place_is_nothing_to_tell(world: StartingWorld, belo
 @pytest.mark.parametrize(
     ("error", "log", "reason"),
     [
-        ("x.UnknownTopicOrPartitionException: no topic", "", "x.UnknownTopicOrPartitionException: no topic"),
+        ("x.TopicException: no such topic", "KeyError: 'a'\n", "x.TopicException: no such topic"),
         ("", "Traceback (most recent call last):\nKeyError: 'a'\n", "KeyError: 'a'"),
         ("", "Caused by: x.YException: no login with s3cr3t\n", "x.YException: no login with *****"),
     ],

@@ -378,6 +378,8 @@ def test_the_failure_of_a_query_that_works_again_is_withdrawn(tmp_path: Path, fa
     assert error() == "boom", "it has not done anything yet"
     setattr(again, fact, told)
     assert error() is None
+    launch.run.report(parallelism=2)
+    assert error() is None, "it is written again with the next fact"
     again.isActive, again.failure = False, "boom"
     assert error() == "boom"
     launch.run.report_failure("the script failed")

@@ -110,6 +110,9 @@ EXITED = (
         ("launcher: error: script 'x': there is no such file on this machine\n", "there is no such file"),
         ("Error: Failed to load class org.X.\nlog4j: x\n", "Failed to load class"),
         ("2026-11-22T11:00:00+00:00 tidegate launcher: run 4-1 must not start a query: no\n", "run 4-1 must not"),
+        (f"{PYTHON}26/11/22 11:00:03 ERROR Utils: Aborting task\n", "ZeroDivisionError: division by zero"),
+        ("java.lang.OutOfMemoryError: Java heap space\n", "Java heap space"),
+        ("\tat org.x.Y(Y.java:1)\nCaused by: java.io.IOException: the log begins here\n", "the log begins here"),
         (NO_RESOURCES, "no worker has as much free as one needs"),
         (f"{NO_RESOURCES}{GRANTED}", ""),
         (f"{GRANTED}{EXITED}{GRANTED}{EXITED}{NO_RESOURCES}", "the last of 2 as EXITED (Command exited with code 1)."),
@@ -149,12 +152,14 @@ def test_the_jobs_own_secrets_are_removed_wherever_they_are() -> None:
     )
     assert secrets == {"hunter2", "s3cr3t"}
     assert explanation("no login with hunter2 or s3cr3t in /root", secrets) == "no login with ***** or ***** in /root"
+    assert explanation("no login with hunter2-and-more", {"hunter2", "hunter2-and-more"}) == "no login with *****"
 
 
 def test_an_explanation_is_short() -> None:
     """A message of megabytes becomes one line."""
     assert len(explanation("x" * 5_000_000)) == MAX_CHARS
     assert "\n" not in explanation("one\ntwo")
+    assert explanation("\n\tat org.x.Y(Y.java:1)\nCaused by: x.YException: lost\n") == "x.YException: lost"
 
 
 def test_ordinary_words_are_kept() -> None:

@@ -335,7 +335,9 @@ def test_a_driver_that_goes_on_as_a_newer_run_reports_again(driver: Driver) -> N
     driver.run.adopt(Token(6, 1))
     driver.launch._report_progress()
     assert (driver.control.progress(Token(6, 1)) or {})["finished_tasks"] == 3
-    assert "idle_at" not in (driver.control.running(Token(6, 1)) or {})
+    facts = driver.control.running(Token(6, 1)) or {}
+    assert (facts["epoch"], facts["run"]) == (6, 1)
+    assert "idle_at" not in facts
     assert (driver.control.running(RUN) or {})["idle_at"] == "then"
 
 
