@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from services.actuator.backends import Submission
 from services.actuator.backends.local import Local
 from services.actuator.command_log import CommandLog
 from services.actuator.drivers import JobDrivers
-from tests.support.events import job
+from tests.support.command_log import command_log
+from tests.support.events import job, result
+from tests.support.fake_cluster import FakeCluster
+from tidegate.events.result import Phase
 from tidegate.launcher.control.files import Control, Token
 
 
@@ -23,6 +27,14 @@ def test_a_run_whose_file_is_removed_as_it_is_read_has_not_arrived(
     """Runs of long ago are forgotten, and another actuator may just do so."""
     monkeypatch.setattr(Control, "runs", lambda _control: [Token(1, 1)])
     assert JobDrivers(job("rates"), Local(tmp_path), Control.at(tmp_path, "rates"), CommandLog()).live() == []
+
+
+def test_a_driver_that_any_job_is_known_to_have_is_claimed(tmp_path: Path) -> None:
+    """A successor waits for the others: the one that was submitted before may be among them."""
+    cluster = FakeCluster(tmp_path)
+    known, new = (cluster.submit(Submission(job("rates"), Token(3, run), 2)) for run in (1, 2))
+    log = command_log([result("c", Phase.RUNNING, job_id="other", submission_id=known)])
+    assert JobDrivers(job("rates"), cluster, cluster.control, log).unclaimed() == {new}
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from tests.support.fake_kubernetes import FakeKubernetes
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import AnswersOk, QuietHandler, serving
 from tests.support.secured_kafka import write_certificates
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.kubernetes.access import AccessError, ApiAccess
 from tidegate.launcher.kubernetes.api import Api, ApiError, ApiRefused, ApiUnreachable
-from tidegate.launcher.kubernetes.pods import memory_mb
+from tidegate.launcher.kubernetes.pods import memory_mb, unscheduled
 from tidegate.launcher.queries.checkpoints import beside_checkpoints
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
@@ -141,6 +141,38 @@ def test_a_closed_connection_is_opened_again(server: FakeKubernetes) -> None:
     assert server.requests.count("GET /api/v1/nodes/n") == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (401, ApiRefused, "401: the server is broken; the credentials of the test are not accepted"),
+        (403, ApiRefused, "403: the server is broken$"),
+        (410, ApiRefused, "410: the server is broken$"),
+        (429, ApiUnreachable, "429: the server is broken$"),
+        (500, ApiUnreachable, "500: the server is broken$"),
+    ],
+)
+def test_only_what_is_not_found_is_absent(server: FakeKubernetes, status: int, kind: type[ApiError], said: str) -> None:
+    """A driver whose pod nobody may see would count as gone, and another one would be started next to it (I4)."""
+    pod, api = "/api/v1/namespaces/jobs/pods/driver", server.api
+    asked = (lambda: api.get(pod), lambda: api.text(f"{pod}/log"), lambda: api.delete(pod, grace_seconds=0))
+    assert [ask() for ask in asked] == [None, "", False]
+    server.put(pod)
+    assert api.delete(pod, grace_seconds=0)
+    server.broken = status
+    for ask in asked:
+        with pytest.raises(kind, match=said):
+            ask()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"<html>"])
+def test_who_answers_with_something_else_is_no_api_server(body: bytes) -> None:
+    """Such as a proxy: nothing is absent because of that."""
+    with serving(type("Proxy", (AnswersOk,), {"body": body})) as server:
+        api = Api(ApiAccess(f"http://127.0.0.1:{server.server_port}", "t"))
+        with pytest.raises(ApiUnreachable, match=r"/api/v1/nodes/n: (a JSON object is expected|not JSON): "):
+            api.get("/api/v1/nodes/n")
+
+
 DEEP = b'{"a": ' * 600 + b"{}" + b"}" * 600
 
 
@@ -213,6 +245,21 @@ def test_rehearsals_are_beside_the_checkpoints() -> None:
     """Without a control directory that all executors see, they are in the checkpoint location, wherever it is."""
     assert beside_checkpoints("file:///data/ck") == beside_checkpoints("/data/ck") == Path("/data/ck/.tidegate")
     assert str(beside_checkpoints("hdfs://n/ck/")) == "hdfs://n/ck/.tidegate"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "why"),
+    [
+        (None, None),
+        ([{"type": "Ready", "status": "False", "message": "no"}, {"type": "PodScheduled", "status": "True"}], None),
+        ([{"type": "PodScheduled", "status": "False", "reason": "R", "message": "no room"}], "no room"),
+        ([{"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}], "SchedulerError"),
+        ([{"type": "PodScheduled", "status": "False"}], "unschedulable"),
+    ],
+)
+def test_the_scheduler_says_that_no_node_has_room(conditions: list[dict[str, str]] | None, why: str | None) -> None:
+    """A driver that waits for room is left alone; one that has a node and does not come up is not."""
+    assert unscheduled({"status": {"conditions": conditions}}) == why
 
 
 @pytest.mark.parametrize(
