@@ -80,3 +80,5 @@ def test_a_pid_that_was_given_to_another_process_is_not_the_driver(
     control.write_running(Token(3, 2), facts | {"epoch": 3, "run": 2})
     drivers = JobDrivers(job(job_id), Local(tmp_path), control, CommandLog())
     assert [driver.submission_id for driver in drivers.live()] == ["driver-1"] * alive
+    control.write_running(Token(3, 2), facts | {"epoch": 3, "run": 2, "host": "another machine"})
+    assert JobDrivers(job(job_id), Local(tmp_path), control, CommandLog()).live() == []

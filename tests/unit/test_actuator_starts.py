@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typing_extensions import override
 
-from services.actuator.actions.start_deadline import StartDeadline, StartProgress
+from services.actuator.actions.start_deadline import StartDeadline, StartProgress, going_back_could_help
 from services.actuator.backends import BackendUnreachable, DriverState
 from tests.support.events import command, with_application
 from tests.support.fake_world import FakeWorld
@@ -281,6 +281,36 @@ def test_the_deadline_of_a_start(first_batch: float | None, signs: dict[int, Sta
             assert second == until + 1
             return
     raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize(("to", "attempt", "could"), [(4, 1, False), (2, 1, True), (1, 1, True), (1, 2, False)])
+def test_going_back_could_help_against_fewer_slots_or_another_application(to: int, attempt: int, could: bool) -> None:
+    """From size 2; a second attempt has nothing to go back to."""
+    assert going_back_could_help(command(to=to), attempt) is could
+
+
+STARTED = StartProgress(arrived=True, registered=True, queries=1)
+
+
+@pytest.mark.parametrize(
+    ("progress", "waits_for", "text"),
+    [
+        (StartProgress(), "the driver", "the driver has not arrived"),
+        (StartProgress(arrived=True), "the application", "the driver has arrived, but has not started a query"),
+        (replace(STARTED, queries=0), "the first batch", "the application has registered, but no query has started"),
+        (STARTED, "the first batch", "the query has started, but no task has"),
+        (replace(STARTED, batches=1), "a finished task", "the query has started, but no task has"),
+        (
+            replace(STARTED, batches=1, tasks=1000, tasks_done=1),
+            "a finished task",
+            "1 of 1,000 tasks of the first batch have finished",
+        ),
+    ],
+)
+def test_a_start_says_how_far_it_has_come(progress: StartProgress, waits_for: str, text: str) -> None:
+    """And what comes next: each needs another look by whoever reads that it came no further."""
+    assert (progress.waits_for, progress.text) == (waits_for, text)
+    assert ("first_batch_tasks" in progress.details) is (progress.tasks > 0)
 
 
 def test_a_deadline_without_limit_counts_from_the_last_sign_alone() -> None:
