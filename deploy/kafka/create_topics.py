@@ -12,10 +12,11 @@ import sys
 
 from confluent_kafka import KafkaException
 
+from tidegate.runtime.extras import WRONG_SET_UP
 from tidegate.runtime.logs import configure
 from tidegate.runtime.producer import said
 from tidegate.runtime.reach import Unreachable
-from tidegate.runtime.service import WRONG_SET_UP, read_settings
+from tidegate.runtime.service import read_settings
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import TopicsDoNotFit, check_topics, ensure_topics
 

@@ -8,11 +8,14 @@ import signal
 import sys
 import threading
 
-from services.actuator.app import build
-from services.actuator.consumer import THREADS
-from services.actuator.settings import ActuatorSettings
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.service import run_service, take_no_arguments
+from tidegate.runtime.extras import needs
+
+with needs("actuator", "actuator"):
+    from services.actuator.app import build
+    from services.actuator.consumer import THREADS
+    from services.actuator.settings import ActuatorSettings
+    from tidegate.runtime.clock import SystemClock
+    from tidegate.runtime.service import run_service, take_no_arguments
 
 
 def run(settings: ActuatorSettings) -> int:

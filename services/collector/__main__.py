@@ -6,21 +6,24 @@ import asyncio
 import signal
 import sys
 
-from services.collector.app import build
-from services.collector.clusters import Clusters
-from services.collector.kubernetes import KubernetesClusters
-from services.collector.master import HttpMaster
-from services.collector.offsets import KafkaOffsets
-from services.collector.settings import CollectorSettings
-from services.collector.yarn import YarnClusters
-from tidegate.launcher.kubernetes.api import Api
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.dependencies import Dependencies, kafka_probe
-from tidegate.runtime.jobs import JobsView
-from tidegate.runtime.metrics import COLLECTOR, new_registry
-from tidegate.runtime.publisher import Publisher
-from tidegate.runtime.service import run_service, take_no_arguments
-from tidegate.runtime.topics import check_topics
+from tidegate.runtime.extras import needs
+
+with needs("collector", "collector"):
+    from services.collector.app import build
+    from services.collector.clusters import Clusters
+    from services.collector.kubernetes import KubernetesClusters
+    from services.collector.master import HttpMaster
+    from services.collector.offsets import KafkaOffsets
+    from services.collector.settings import CollectorSettings
+    from services.collector.yarn import YarnClusters
+    from tidegate.launcher.kubernetes.api import Api
+    from tidegate.runtime.clock import SystemClock
+    from tidegate.runtime.dependencies import Dependencies, kafka_probe
+    from tidegate.runtime.jobs import JobsView
+    from tidegate.runtime.metrics import COLLECTOR, new_registry
+    from tidegate.runtime.publisher import Publisher
+    from tidegate.runtime.service import run_service, take_no_arguments
+    from tidegate.runtime.topics import check_topics
 
 
 async def serve(settings: CollectorSettings) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from services.decider.app import run
-from services.decider.settings import DeciderSettings
-from tidegate.runtime.service import run_service, take_no_arguments
+from tidegate.runtime.extras import needs
+
+with needs("decider", "decider"):
+    from services.decider.app import run
+    from services.decider.settings import DeciderSettings
+    from tidegate.runtime.service import run_service, take_no_arguments
 
 
 def main() -> int:

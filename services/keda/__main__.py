@@ -9,15 +9,18 @@ import threading
 from contextlib import closing
 from datetime import timedelta
 
-from services.keda.app import ExternalScaler, serve
-from services.keda.settings import KedaSettings
-from tidegate.fleet.feed import Feed, is_live
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.dependencies import Dependencies, kafka_probe
-from tidegate.runtime.health import Health
-from tidegate.runtime.metrics import new_registry
-from tidegate.runtime.service import run_service, take_no_arguments
-from tidegate.runtime.topics import check_topics
+from tidegate.runtime.extras import needs
+
+with needs("keda", "keda"):
+    from services.keda.app import ExternalScaler, serve
+    from services.keda.settings import KedaSettings
+    from tidegate.fleet.feed import Feed, is_live
+    from tidegate.runtime.clock import SystemClock
+    from tidegate.runtime.dependencies import Dependencies, kafka_probe
+    from tidegate.runtime.health import Health
+    from tidegate.runtime.metrics import new_registry
+    from tidegate.runtime.service import run_service, take_no_arguments
+    from tidegate.runtime.topics import check_topics
 
 log = logging.getLogger("keda")
 

@@ -7,18 +7,21 @@ import sys
 from contextlib import closing
 from datetime import timedelta
 
-from services.operator.app import Operator, TopicRequests
-from services.operator.cluster import KubernetesStreamingJobs, own_namespace
-from services.operator.settings import OperatorSettings
-from tidegate.fleet.feed import Feed
-from tidegate.launcher.kubernetes.access import ApiAccess
-from tidegate.launcher.kubernetes.api import Api
-from tidegate.runtime.clock import SystemClock
-from tidegate.runtime.dependencies import Dependencies, kafka_probe
-from tidegate.runtime.health import Health
-from tidegate.runtime.metrics import new_registry
-from tidegate.runtime.service import run_service, take_no_arguments
-from tidegate.runtime.topics import check_topics
+from tidegate.runtime.extras import needs
+
+with needs("operator", "operator"):
+    from services.operator.app import Operator, TopicRequests
+    from services.operator.cluster import KubernetesStreamingJobs, own_namespace
+    from services.operator.settings import OperatorSettings
+    from tidegate.fleet.feed import Feed
+    from tidegate.launcher.kubernetes.access import ApiAccess
+    from tidegate.launcher.kubernetes.api import Api
+    from tidegate.runtime.clock import SystemClock
+    from tidegate.runtime.dependencies import Dependencies, kafka_probe
+    from tidegate.runtime.health import Health
+    from tidegate.runtime.metrics import new_registry
+    from tidegate.runtime.service import run_service, take_no_arguments
+    from tidegate.runtime.topics import check_topics
 
 
 def run(settings: OperatorSettings) -> int:

@@ -114,6 +114,31 @@ def test_a_service_that_is_given_arguments_does_not_start(service: str, argument
 
 
 @pytest.mark.parametrize(
+    ("service", "package", "extra"),
+    [
+        ("collector", "zstandard", "collector"),
+        ("decider", "faust", "decider"),
+        ("actuator", "redis", "actuator"),
+        ("operator", "rich", "operator"),
+        ("keda", "grpc", "keda"),
+        ("console", "uvicorn", "console-service"),
+        ("decider", "confluent_kafka", "decider"),
+    ],
+)
+def test_without_its_packages_a_service_says_what_to_install(service: str, package: str, extra: str) -> None:
+    """In one sentence, whatever is missing first, with the exit code of a wrong set-up."""
+    program = (
+        f"import runpy, sys; sys.modules[{package!r}] = None; runpy.run_module('services.{service}', None, '__main__')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 2
+    said = f'{service}: the package {package} is not installed: in the checkout, pip install ".[{extra}]"\n'
+    assert ran.stderr == said
+
+
+@pytest.mark.parametrize(
     ("error", "code", "explained"),
     [
         (TopicsDoNotFit("topics x do not exist"), 2, True),

@@ -15,6 +15,7 @@ from pydantic_settings import SettingsError
 
 from tidegate.events.invalid import in_words
 from tidegate.runtime.dead_letters import TooManyDeadLetters
+from tidegate.runtime.extras import WRONG_SET_UP
 from tidegate.runtime.logs import configure, log_stopped
 from tidegate.runtime.producer import said
 from tidegate.runtime.reach import Unreachable
@@ -23,8 +24,6 @@ from tidegate.runtime.topics import TopicsDoNotFit, TopicsLost
 
 S = TypeVar("S", bound=ServiceSettings)
 
-WRONG_SET_UP = 2
-"""Exit code for settings or topics that are wrong: starting again does not help."""
 FAILED = 1
 """Exit code for every other error: starting again may help."""
 EXPLAINED = (TooManyDeadLetters, KafkaException, Unreachable, TopicsLost, TimeoutError)
