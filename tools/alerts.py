@@ -65,10 +65,10 @@ ALERTS = (
     ),
     Alert(
         "TidegateJobNotMeasured",
-        f"time() - {by_job(m.JOB_SNAPSHOT_AT)} > 6 * {by_job(m.JOB_INTERVAL)}",
+        f"abs(time() - {by_job(m.JOB_SNAPSHOT_AT)}) > 6 * {by_job(m.JOB_INTERVAL)}",
         "1m",
         "critical",
-        f"{JOB} has had no decision for {{{{ $value | humanizeDuration }}}}.",
+        f"{JOB} has had no decision for {{{{ $value | humanizeDuration }}}}, or a clock was so far ahead.",
         "Its size does not follow its load. Either nobody measures it or nobody decides: if "
         "`tidegate tail snapshots --job {{ $labels.job_id }}` shows new snapshots, look at the decider, otherwise at "
         "the collector.",

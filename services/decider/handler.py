@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from services.decider.job_memory import JobMemory, ids_of, key_of
 from services.decider.metrics import DeciderMetrics
@@ -82,6 +83,7 @@ class Handler:
         memory = self._memory_of(key)
         if snapshot.sequence <= memory.state.last_sequence:
             self.metrics.snapshots.labels("dropped").inc()
+            self._tell_of_a_clock(snapshot.job_id, memory.state.last_sequence)
             return
         state, decision = await self._decide(memory, snapshot, spec)
         trace = trace_from(record.headers)
@@ -96,7 +98,7 @@ class Handler:
                 if decision.command is not None:
                     await self.reservations.release(spec.job_id, spec.pool_id, decision.decision_id)
                 detail = f"the decision on it is larger than its topic accepts, with the job's spec in it: {error}"
-                self._warn(snapshot.job_id, detail)
+                self._warn_of_letters(snapshot.job_id, detail)
                 raise _Unwanted("TOO_LARGE", detail) from error
             if (command := decision.command) is not None:
                 await self.outbox.publish(command, trace_id=trace)
@@ -162,8 +164,17 @@ class Handler:
         ahead = snapshot.sequence - self.clock.now().timestamp()
         if ahead > AHEAD_SECONDS:
             detail = f"sequence: {snapshot.sequence} is {ahead:.0f} s in the future; the limit is {AHEAD_SECONDS:g} s"
-            self._warn(snapshot.job_id, detail)
+            self._warn_of_letters(snapshot.job_id, detail)
             raise _Unwanted("INVALID", detail)
+
+    def _tell_of_a_clock(self, job_id: str, last_sequence: int) -> None:
+        """Warn if a job was decided on by a clock that was ahead: until then, all its snapshots are dropped.
+
+        Nothing is done about it: it may be the clock of this machine that is wrong, and behind.
+        """
+        if last_sequence - self.clock.now().timestamp() > AHEAD_SECONDS:
+            until = datetime.fromtimestamp(last_sequence, UTC)
+            self._warn(job_id, f"are dropped: the newest decision is of {until}, so a clock was wrong; see the runbook")
 
     async def _spec_of(self, snapshot: MetricSnapshot, partition: int) -> JobSpec:
         """Return the current spec, or raise `Unreadable` for a snapshot of an unknown job or another pipeline."""
@@ -175,11 +186,11 @@ class Handler:
         if spec is None:
             unusable = self.specs.has(snapshot.pipeline_id, snapshot.job_id)
             why = "has a spec that cannot be used" if unusable else "is not on the jobs topic"
-            self._warn(snapshot.job_id, f"the job {why}")
+            self._warn_of_letters(snapshot.job_id, f"the job {why}")
             # It is readable, so not a sign of a wrong topic or version, and does not count towards the limit.
             raise _Unwanted("NO_JOB", f"job_id: {snapshot.job_id!r} {why}")
         if spec.pipeline_id != snapshot.pipeline_id:
-            self._warn(snapshot.job_id, f"they belong to pipeline {snapshot.pipeline_id}")
+            self._warn_of_letters(snapshot.job_id, f"they belong to pipeline {snapshot.pipeline_id}")
             detail = f"pipeline_id: {snapshot.pipeline_id!r}, but version {spec.version} of {spec.job_id!r} has"
             raise _Unwanted("WRONG_KEY", f"{detail} {spec.pipeline_id!r}")
         return spec
@@ -203,7 +214,7 @@ class Handler:
                 return outcome
             except Exception as error:  # the engine is pure: it would fail in the same way after a restart
                 detail = f"{type(error).__name__}: {error}"
-                self._warn(snapshot.job_id, f"the engine failed on one: {detail}", error)
+                self._warn_of_letters(snapshot.job_id, f"the engine failed on one: {detail}", error)
                 raise _Unwanted("ENGINE_FAILED", detail) from error
             reply = await self._reply(request)
 
@@ -271,12 +282,15 @@ class Handler:
         self._waited_at[partition] = now
         return True
 
-    def _warn(self, job_id: str, why: str, error: Exception | None = None) -> None:
+    def _warn_of_letters(self, job_id: str, why: str, error: Exception | None = None) -> None:
+        self._warn(job_id, f"go to the dead letters: {why}", error)
+
+    def _warn(self, job_id: str, what: str, error: Exception | None = None) -> None:
         """Warn about a job's snapshots at most once a minute, with the traceback of an error."""
         now = self.clock.monotonic()
         if now - self._warned.get(job_id, -60.0) >= 60.0:
             self._warned = {job: at for job, at in self._warned.items() if now - at < 60.0} | {job_id: now}
-            log.warning("snapshots of job %s go to the dead letters: %s", job_id, why, exc_info=error)
+            log.warning("snapshots of job %s %s", job_id, what, exc_info=error)
 
 
 class _Unwanted(Unreadable):

@@ -197,6 +197,20 @@ CASES = (
         },
     ),
     Case(
+        "TidegateJobNotMeasured",  # the clock that decided last was an hour ahead
+        {
+            'tidegate_job_snapshot_timestamp_seconds{job_id="a"}': "3600x60",
+            'tidegate_job_interval_seconds{job_id="a"}': "10x60",
+        },
+        "4m",
+        A,
+        "56m 0s",
+        {
+            'tidegate_job_snapshot_timestamp_seconds{job_id="a"}': "30+60x60",
+            'tidegate_job_interval_seconds{job_id="a"}': "10x60",
+        },
+    ),
+    Case(
         "TidegateSourceFails",
         {'tidegate_collector_source_failures_total{source="kafka"}': "0x5 1+6x60"},
         "20m",

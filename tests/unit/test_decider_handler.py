@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -573,6 +573,32 @@ def test_a_snapshot_from_far_in_the_future_goes_to_the_dead_letters() -> None:
     letters = bench.letters()
     assert {letter.code for letter in letters} == {"INVALID"}
     assert str(snapshot(1000).sequence) in letters[0].error
+
+
+def test_a_job_that_was_decided_on_by_a_clock_that_was_ahead_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """All its snapshots are dropped for as long as the clock was ahead; without a word, nobody would know why."""
+    bench = Bench()
+    bench.take(snapshot(100_000))
+    bench.clock.at = snapshot(1).observed_at
+    bench.take(snapshot(1), snapshot(2), snapshot(3))
+    assert len(bench.decisions()) == 1
+    assert bench.count("snapshots", outcome="dropped") == 3
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    until = datetime.fromtimestamp(snapshot(100_000).sequence, UTC)
+    assert said.startswith("snapshots of job rates are dropped: ")
+    assert str(until) in said
+    caplog.clear()
+    bench.take(*[snapshot(n) for n in range(4, 12)])
+    assert len(caplog.records) == 1  # once a minute
+
+
+def test_a_snapshot_that_comes_twice_needs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A second collector measures every job as well, and its clock may be a little ahead."""
+    bench = Bench()
+    bench.take(snapshot(10))
+    bench.clock.at -= timedelta(seconds=60)
+    bench.take(snapshot(10), snapshot(9))
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_a_snapshot_of_another_pipeline_goes_to_the_dead_letters() -> None:
