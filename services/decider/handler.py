@@ -148,6 +148,7 @@ class Handler:
 
         What fences commands is kept elsewhere: an epoch is the time of a snapshot, and the actuator has the highest.
         """
+        engine().keep(tuple(self.specs))
         gone = [key for key in {*self.outbox.keys(), *self._live} if not self.specs.has(*ids_of(key))]
         if gone:
             await self.specs.caught_up()  # a job may be so new that another decider knew it before

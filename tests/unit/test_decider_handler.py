@@ -711,6 +711,16 @@ def test_a_job_is_not_forgotten_because_its_spec_is_new_or_cannot_be_used() -> N
         assert set(bench.outbox.table) == {key_of("rates", "rates")}
 
 
+def test_former_versions_of_a_spec_leave_no_trace_in_memory() -> None:
+    """Who scales by `kubectl`, or by an autoscaler, makes thousands in a week, and each is kept with its plan."""
+    bench = Bench()
+    for n in range(20):
+        bench.handler.specs = SpecBook([job().model_copy(update={"version": n + 1}), job("other")])
+        bench.take(snapshot(n))
+        asyncio.run(bench.handler.forget_removed())
+    assert len(engine()._plans) <= 2
+
+
 def test_unknown_jobs_leave_no_trace_in_memory() -> None:
     """Somebody may send snapshots under ever new names."""
     bench = Bench(limit=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -64,6 +64,14 @@ class Engine:
             self._plans.pop(next(iter(self._plans)))
         self._plans[id(spec)] = plan
         return plan
+
+    def keep(self, specs: Collection[JobSpec]) -> None:
+        """Forget the plans of other specs, such as former versions, once there are more plans than `specs`.
+
+        Whoever decides for months would keep `PLANS_KEPT` versions otherwise, each with its spec.
+        """
+        if len(self._plans) > len(specs):
+            self._plans = {id(spec): plan for spec in specs if (plan := self._plans.get(id(spec))) is not None}
 
     def policy_type(self, name: str) -> type[Policy[Any]]:
         """Return the policy of a name, or raise `UnknownPolicy`, which says why there is none and names the others."""
