@@ -35,8 +35,11 @@ from tidegate.events.envelope import Headers, Unreadable, decode
 from tidegate.events.job import JobSpec
 from tidegate.events.result import Phase
 from tidegate.events.topics import TOPICS
+from tidegate.installed import engine
+from tidegate.operate import with_size
 from tidegate.runtime.clock import Clock, SystemClock
 from tidegate.runtime.dead_letters import ConsumedRecord, send_to_dead_letters
+from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.poll import wait_until
 from tidegate.runtime.producer import TooLarge
 
@@ -288,6 +291,29 @@ class FakeJobsView:
     def close(self) -> None:
         """Stop reading."""
         self.closed.set()
+
+
+def test_a_version_with_the_same_scaling_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start reads thousands of versions where an autoscaler asks for sizes, and a check takes the longest."""
+    first = job(guards={"cooldown": {"up_seconds": 60}})
+    asks = with_size(first, 4, "by an autoscaler", START)
+    other = job(guards={"cooldown": {"up_seconds": True}}).model_copy(update={"version": 3})
+    again = first.model_copy(update={"version": 4})
+    records = [FakeMessage(0, offset, spec) for offset, spec in enumerate((first, asks, other, again))]
+    reader = types.SimpleNamespace(read_to_end=lambda *_, **__: iter(records), close=lambda: None)
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", lambda *_, **__: reader)
+    checked: list[int] = []
+
+    def check(spec: JobSpec) -> list[str]:
+        checked.append(spec.version)
+        return engine().check(spec)
+
+    refused: list[int] = []
+    jobs = JobsView(DeciderSettings(), lambda record, _: refused.append(record.offset), check=check)
+    jobs.load()
+    assert checked == [1, 3]
+    assert refused == [2]
+    assert [spec.version for spec in jobs] == [4]
 
 
 @pytest.fixture
