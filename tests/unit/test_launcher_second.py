@@ -326,6 +326,16 @@ def test_rehearsals_without_a_shared_directory_are_in_the_checkpoint_location(sc
     assert script.preparation._folder(how) == Path("/ck/.tidegate/warm-5-1")
 
 
+def test_what_a_killed_driver_has_left_of_its_rehearsals_is_removed(script: SecondScript) -> None:
+    """Nobody else does it, and it may hold state: in a year, many a second driver is ended before it is warm."""
+    folder = Path(script.control.place)
+    for name in ("warm-4-2", "warm-5-1", "warm-6-1", "warm-up", "other"):
+        (folder / name / "state").mkdir(parents=True)
+    script.query("a")
+    script.ready()
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"warm-5-1", "warm-6-1", "warm-up", "other"}
+
+
 def test_waiting_for_any_query_waits_for_the_start(script: SecondScript, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rehearsals end, which must not look like the end of a query; before there is a query, looking at them works."""
     for cls, names in (

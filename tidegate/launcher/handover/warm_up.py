@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tidegate.launcher.queries.checkpoints import SETTING, beside_checkpoints
 from tidegate.launcher.queries.query_start import PendingQuery, QueryStart
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
-from tidegate.launcher.spark.hadoop import HadoopPath
+from tidegate.launcher.spark.hadoop import HadoopPath, names, remove
 
 EXECUTORS_SECONDS = 60.0
 """How long the driver waits for its executors before it says how many have come."""
@@ -24,6 +26,7 @@ QUIET_SECONDS = 3.0
 SETTLE_SHARE, SETTLE_SECONDS = 0.1, 10.0
 """How long the JVMs may go on compiling after the rehearsals: a share of the warm-up until then, within a limit."""
 _LOOK_SECONDS = 0.1
+_WARM = re.compile(r"warm-(\d+)-(\d+)")
 
 
 class TakenQueries:
@@ -104,10 +107,16 @@ class WarmUp:
 
     def _folder(self, how: QueryStart) -> Path | HadoopPath:
         """Return where rehearsals keep their checkpoints: all executors must see it."""
-        name = f"warm-{self._run.token}"
-        if self._control.folder is not None:
-            return self._control.folder / name
-        return beside_checkpoints(str(how.setting(SETTING))) / name
+        place = self._control.folder or beside_checkpoints(str(how.setting(SETTING)))
+        self._log.attempt("remove what killed drivers have left", self._remove_left, place)
+        return place / f"warm-{self._run.token}"
+
+    def _remove_left(self, place: Path | HadoopPath) -> None:
+        """Remove the checkpoints of older runs, whose drivers were killed while they warmed up."""
+        with suppress(FileNotFoundError):
+            for left in filter(None, map(_WARM.fullmatch, names(place))):
+                if (int(left[1]), int(left[2])) < self._run.token:
+                    remove(place / left[0])
 
     def _wait_for_executors(self, context: Any) -> bool:
         """Wait for the executors of this run's size; return whether they have come."""
