@@ -1,6 +1,8 @@
 """What was done for each command and each job, as the results topic tells it. The topic is the source of truth.
 
-Of a command that has ended, only the id is kept: its results are not needed any more, and memory is limited.
+Of a command that has ended, only the id is kept: its results are not needed any more, and memory is limited. A job that
+was removed is forgotten when its newest result is as old as Kafka lets one become, so an actuator that has run for a
+year knows what one does that has just started.
 """
 
 from __future__ import annotations
@@ -8,19 +10,22 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidegate.events.command import CommandKind, ScalingCommand
 from tidegate.events.job import CLUSTER_FIELDS
 from tidegate.events.result import ActionResult, CheckpointMark, Phase, QueryCommit
+from tidegate.events.topics import RESULTS
 from tidegate.events.way import Way
 
 _GOOD = frozenset({Phase.VERIFIED, Phase.ROLLED_BACK})
 _SUBMITTED = frozenset({Phase.RUNNING, Phase.SWITCHING})
 _ON_ITS_CLUSTER = frozenset({Phase.STARTING, Phase.RESIZING, Phase.WARMING})
 """Phases whose results tell on which cluster the job runs from then on."""
+REMOVED_KEPT = timedelta(days=RESULTS.retention_days or 0)
 ENDED_KEPT = 100_000
 """How many ended commands are remembered. An older one has expired and is refused for that reason."""
 
@@ -40,6 +45,8 @@ class JobLog:
     """Where it was started or resized last, as `Application.cluster`; None if it was stopped since, or unknown."""
     stopped: ActionResult | None = None
     """The newest result of phase `stopped`, until another driver is submitted."""
+    at: datetime | None = None
+    """When the newest result was written."""
 
 
 @dataclass(slots=True)
@@ -78,6 +85,13 @@ class CommandLog:
         with self._lock:
             before = self._unreadable.get((job_id, pipeline_id), _Unreadable())
             self._unreadable[job_id, pipeline_id] = _Unreadable(max(epoch, before.epoch))
+
+    def forget(self, is_removed: Callable[[str], bool], now: datetime) -> None:
+        """Forget the jobs that were removed, and of which nothing was heard for as long as results are kept."""
+        with self._lock:
+            old = [job_id for job_id, job in self._jobs.items() if job.at is None or job.at < now - REMOVED_KEPT]
+            for job_id in filter(is_removed, old):
+                del self._jobs[job_id]
 
     def is_doubtful(self, command: ScalingCommand) -> bool:
         """Whether a record that cannot be read may be the newest result of a command that has not ended."""
@@ -133,6 +147,7 @@ class CommandLog:
         else:
             self._commands.setdefault(result.command_id, {})[result.result_id] = result
         job = self._jobs.setdefault(result.job_id, JobLog())
+        job.at = result.at if job.at is None else max(job.at, result.at)
         if result.epoch < job.epoch:
             return  # of a command that ended so long ago that its id is forgotten: it is read again
         if result.phase is not Phase.REJECTED:

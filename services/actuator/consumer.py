@@ -48,6 +48,9 @@ SPEC_SECONDS = 5.0
 CLOCKS_DIFFER_SECONDS = 60.0
 """By how much the clocks of whoever orders and of whoever writes results may differ."""
 
+FORGET_SECONDS = 3600.0
+"""How often jobs are forgotten that were removed long ago."""
+
 THREADS = "command"
 """How the names of the commands' threads start."""
 MOST_OPEN = 200
@@ -119,6 +122,7 @@ class Actuator:
         self._results_limit = DeadLetterLimit(self.settings.dead_letter_limit)
         self._results_read: dict[Partition, int] = {}
         """Up to which offset each partition of the results was read."""
+        self._forget_at = -math.inf
         self._topic = COMMANDS.named(self.settings.topic_prefix)
 
     def stop(self) -> None:
@@ -143,6 +147,7 @@ class Actuator:
                 busy = any(partition.lanes for partition in self._partitions.values())
                 message = self.consumer.poll(0.05 if busy else 0.25)
                 self.jobs.poll()
+                self._forget_removed()
                 if message is not None:
                     self._take(message)
                 for number, partition in list(self._partitions.items()):
@@ -162,6 +167,16 @@ class Actuator:
         for partition in partitions:
             self._partitions[partition.partition] = _Partition()
         log.info("got partitions %s; the command log is up to date", [p.partition for p in partitions])
+
+    def _forget_removed(self) -> None:
+        """Now and then, forget the jobs that were removed long ago."""
+        now = self.clock.monotonic()
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_SECONDS
+            self.runner.log.forget(self._is_removed, self.clock.now())
+
+    def _is_removed(self, job_id: str) -> bool:
+        return self.jobs.get(job_id) is None and job_id not in self.jobs.unusable
 
     def _is_stopping(self) -> bool:
         """Return whether to stop; whoever asks is not stuck, but may wait for a broker."""

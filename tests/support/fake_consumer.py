@@ -190,8 +190,8 @@ class ActuatorRun:
         self.letters: list[Any] = []
         self.beats = 0
         """How often the actuator has said that it is alive."""
-        self.specs: dict[str, JobSpec] = {}
-        """The specs of jobs that have one of their own; all others have the usual one."""
+        self.specs: dict[str, JobSpec | None] = {}
+        """The specs of jobs that have one of their own, or None; all others have the usual one."""
 
         def beat() -> None:
             self.beats += 1
@@ -199,7 +199,7 @@ class ActuatorRun:
         nothing = types.SimpleNamespace(
             serve=_nothing, beat=beat, close=_nothing, start=_nothing, stop=_nothing, load=_nothing, poll=_nothing
         )
-        jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=self._spec)
+        jobs = types.SimpleNamespace(load=_nothing, poll=_nothing, close=_nothing, get=self._spec, unusable={})
         producer = types.SimpleNamespace(publish=lambda event, **_: self.letters.append(event))
         self.actuator = Actuator(
             settings=ActuatorSettings(leave_seconds=0.5, **settings),
@@ -240,8 +240,8 @@ class ActuatorRun:
     def _unended(self) -> int:
         return sum(not command.done() for command in list(self.actuator._running.values()))
 
-    def _spec(self, job_id: str) -> JobSpec:
-        return self.specs.get(job_id) or job(job_id)
+    def _spec(self, job_id: str) -> JobSpec | None:
+        return self.specs.get(job_id, job(job_id))
 
     def _run(self) -> None:
         try:

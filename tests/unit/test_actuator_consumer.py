@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from services.actuator.consumer import MOST_OPEN, SPEC_SECONDS
 from services.actuator.task import Abandoned
 from tests.support.clusters import on_kubernetes
-from tests.support.events import command, job, result, with_application
+from tests.support.events import START, command, job, result, with_application
 from tests.support.fake_consumer import TOPIC, ActuatorRun, FakeMessage, HeldRunner, NoResults
 from tests.support.set_clock import SetClock
 from tidegate.events.result import Phase
@@ -70,6 +70,19 @@ def test_commands_of_a_job_in_two_partitions_are_carried_out_one_after_the_other
         assert runner.started == ["a", "b"]
         assert runner.most == {"rates": 1}
         assert run.consumer.stored == {0: 6, 1: 10}
+
+
+def test_jobs_that_were_removed_long_ago_are_forgotten() -> None:
+    """As Kafka forgets their results: jobs that come and go must not fill the memory of an actuator in a year."""
+    runner, days = HeldRunner(), 24 * 360
+    now = (datetime.now(UTC) - START) // timedelta(seconds=10)
+    for job_id, number in (("long-gone", now - 31 * days), ("gone", now - 29 * days), ("rates", now - 31 * days)):
+        runner.log.add(result(f"of-{job_id}", Phase.VERIFIED, number, job_id=job_id))
+    run = ActuatorRun(runner)
+    run.specs |= {"gone": None, "long-gone": None}
+    with run:
+        assert wait_until(lambda: run.beats > 2, 20)
+    assert [runner.log.job(job_id).epoch for job_id in ("long-gone", "gone", "rates")] == [-1, 1, 1]
 
 
 def test_a_long_results_topic_does_not_make_the_process_look_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
