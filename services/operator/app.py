@@ -83,6 +83,7 @@ class Operator:
             return
         self._note_silence(None)
         named = {item["metadata"]["name"]: item for item in items}
+        self._failed = {name: error for name, error in self._failed.items() if name in named}
         began, left_off_at, self._left_off_at = self.clock.monotonic(), self._left_off_at, ""
         for name in sorted(named, key=lambda name: (name <= left_off_at, name)):
             with about(job_id=name):

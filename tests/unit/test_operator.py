@@ -858,6 +858,25 @@ def test_what_is_refused_in_every_round_is_said_once(world: World, caplog: pytes
     assert [record.message for record in caplog.records] == ["rates: may not; trying again"] * 2
 
 
+def test_what_is_refused_is_said_again_of_an_object_that_is_made_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Months may lie between the two; and what failed of objects that are gone must not fill the memory."""
+
+    def refuse(*_: object) -> None:
+        raise ApiRefused(403, "may not")
+
+    world.decides(3, 3)
+    world.cluster.change_status = refuse  # type: ignore[method-assign, assignment]
+    world.turn()
+    removed = world.cluster.objects.pop("rates")
+    world.turn()
+    assert world.operator._failed == {}
+    world.cluster.objects["rates"] = removed
+    world.turn()
+    assert [record.message for record in caplog.records] == ["rates: may not; trying again"] * 2
+
+
 def test_a_cluster_that_does_not_know_the_kind_says_what_to_apply() -> None:
     """Somebody has deleted the CustomResourceDefinition, or has never applied it: a bare 404 names neither."""
 
