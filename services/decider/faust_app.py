@@ -20,17 +20,20 @@ from services.decider.sessions import replace_connections_in_time
 from services.decider.settings import DeciderSettings
 from services.decider.tls import trusting
 from services.decider.tokens import Tokens
-from tidegate.runtime.topics import TopicsDoNotFit, create_topics, in_sync, partition_counts, pipeline_partitions
+from tidegate.runtime.topics import (
+    STATES_CONFIG,
+    TopicsDoNotFit,
+    create_topics,
+    in_sync,
+    partition_counts,
+    pipeline_partitions,
+)
 
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 METADATA_MS = 5000
 """How old what Faust's consumer knows of the partitions' leaders may be."""
 BUFFERED = 64
 """Records that Faust fetches ahead; after a stop, the rest of them is read again."""
-
-SEGMENT_BYTES = 16 * 1024 * 1024
-"""Of the changelog. Kafka compacts no partition's newest segment, which by default grows to 1 GB. A decider would read
-hours of states at its start and after each rebalance, and the watchdog could end it before it has read them all."""
 
 
 def new_app(settings: DeciderSettings) -> faust.App:
@@ -133,8 +136,7 @@ def prepare_topics(settings: DeciderSettings) -> int:
             settings.changelog,
             num_partitions=partitions,
             replication_factor=settings.replication_factor,
-            config={"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
-            | in_sync(settings.replication_factor),
+            config={"cleanup.policy": "compact"} | STATES_CONFIG | in_sync(settings.replication_factor),
         )
         create_topics(AdminClient(settings.kafka()), [changelog])
     elif found != partitions:

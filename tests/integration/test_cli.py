@@ -527,11 +527,12 @@ def test_the_doctor_says_what_somebody_changed_about_the_topics(kafka: str, sett
     create_topics(admin, [NewTopic(settings.topic_prefix + STATES, 3, 1, config={"cleanup.policy": "compact"})])
     for future in admin.incremental_alter_configs(requests).values():
         future.result(timeout=30)
-    assert wait_until(lambda: len(said()) == 3, 30), said()
-    jobs, results, states = said()
+    assert wait_until(lambda: len(said()) == 4, 30), said()
+    jobs, results, states, segments = said()
     assert "with cleanup.policy=delete, Kafka removes old specs" in jobs
     assert "with retention.ms=3600000, services that start again may not know" in results
     assert "it has 3 partitions, the pipeline topics have 2, so no decider starts" in states
+    assert "up to 1024 MB of old records stay in each partition" in segments
 
 
 def test_a_program_changes_specs_as_the_docs_show(settings: ClientSettings, monkeypatch: pytest.MonkeyPatch) -> None:

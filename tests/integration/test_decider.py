@@ -237,11 +237,12 @@ def test_topics_that_do_not_fit_are_refused(flow: Flow, tmp_path: Path) -> None:
         assert f"topic {flow.settings.changelog} has 3 partitions, the pipeline topics have 4" in decider.text()
 
 
-def test_old_states_are_compacted_soon(flow: Flow) -> None:
-    """Kafka compacts no segment before it is full: with Kafka's own 1 GB, a start would read hours of states."""
+@pytest.mark.parametrize("kept", ["states", "specs"])
+def test_old_states_and_specs_are_compacted_soon(flow: Flow, kept: str) -> None:
+    """Kafka compacts no segment before it is full: with Kafka's own 1 GB, a start would read hours or days of them."""
     prepare_topics(flow.settings)
     admin = AdminClient(flow.settings.kafka())  # its answers come only while it lives
-    asked = [ConfigResource(ResourceType.TOPIC, flow.settings.changelog)]
+    asked = [ConfigResource(ResourceType.TOPIC, flow.settings.changelog if kept == "states" else flow.topic(JobSpec))]
 
     def config_of() -> Any:
         (answer,) = admin.describe_configs(asked).values()

@@ -78,3 +78,13 @@ def test_states_are_on_the_partitions_of_their_snapshots() -> None:
     """Partitions were added to the pipeline topics: no decider starts."""
     (problem,) = problems_of(STATES, described((1, (1, 2, 3))), {}, partitions=8)
     assert problem.found == "it has 1 partitions, the pipeline topics have 8, so no decider starts"
+
+
+@pytest.mark.parametrize(("suffix", "fits"), [("jobs", "2097152"), (STATES, "16777216")])
+def test_old_versions_must_not_stay_for_long(suffix: str, fits: str) -> None:
+    """Topics of an older Tidegate have Kafka's 1 GB, which is read at each start before it is compacted."""
+    (large,) = problems(suffix, cleanup_policy="compact", segment_bytes=str(2**30))
+    assert (large.verdict, large.remedy.split(" and ")[0]) == ("warn", f"set segment.bytes={fits}")
+    assert "up to 1024 MB of old records" in large.found
+    assert problems(suffix, cleanup_policy="compact", segment_bytes=fits) == []
+    assert problems("decisions", cleanup_policy="delete", segment_bytes=str(2**30)) == []  # is read from an instant on

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
 from tidegate.events.topics import COMMANDS, JOBS, RESULTS
+from tidegate.runtime.topics import JOBS_CONFIG, LARGEST_SEGMENT_BYTES, STATES_CONFIG
 
 STATES = "decider-state-changelog"
 """The topic of the decider's states, without the prefix."""
@@ -20,6 +21,8 @@ REMOVED = {
     STATES: "old states, so the decider forgets what it has learned of jobs",
 }
 """What Kafka removes from a topic that should be compacted and is not."""
+COMPACTED = {JOBS.suffix: JOBS_CONFIG, STATES: STATES_CONFIG}
+"""The compacted topics, with what Tidegate sets of them."""
 _DAY_MS = 86_400_000
 
 
@@ -46,6 +49,7 @@ def problems_of(
     if config:
         yield from _unfit_cleanup(suffix, config)
         yield from _short_memory(suffix, config)
+        yield from _large_segments(suffix, config)
 
 
 def _unusable(topic: TopicMetadata, in_sync: int) -> Iterator[TopicProblem]:
@@ -85,6 +89,15 @@ def _short_memory(suffix: str, config: Mapping[str, str]) -> Iterator[TopicProbl
         if suffix == topic.suffix and limits:
             found = f"with {' and '.join(limits)}, services that start again may not know what was done to the jobs"
             yield TopicProblem("warn", found, f"set retention.ms={needed} and retention.bytes=-1")
+
+
+def _large_segments(suffix: str, config: Mapping[str, str]) -> Iterator[TopicProblem]:
+    """Yield that old records of a compacted topic stay for long, and are read at each start."""
+    found = int(config.get("segment.bytes", 0))
+    if suffix in COMPACTED and found > LARGEST_SEGMENT_BYTES:
+        text = f"with segment.bytes={found}, up to {found / 2**20:.0f} MB of old records stay in each partition"
+        wanted = " and ".join(f"{name}={value}" for name, value in COMPACTED[suffix].items())
+        yield TopicProblem("warn", f"{text}, and all of it is read at each start", f"set {wanted}")
 
 
 def _numbers(numbers: list[int]) -> str:

@@ -16,6 +16,16 @@ OF_A_CLUSTER = 3
 """From so many replicas on, one may be away while records are still acknowledged by two."""
 
 
+STATES_CONFIG = {"segment.bytes": str(16 * 1024 * 1024)}
+JOBS_CONFIG = {"segment.bytes": str(2 * 1024 * 1024), "min.compaction.lag.ms": str(2 * 86_400_000)}
+"""Of the compacted topics. Kafka compacts no partition's newest segment, which by default grows for a week or to 1 GB.
+A decider would read hours of states at its start and after each rebalance, and the watchdog could end it before it has
+read them all. All versions of the specs would be read by each service at its start, and by most commands. A segment
+must have room for the largest record, 1 MB. Two days are for an archive that is brought up to date once a day."""
+LARGEST_SEGMENT_BYTES = 64 * 1024 * 1024
+"""Of one that somebody else made; with larger ones it is slow to read."""
+
+
 class TopicsDoNotFit(RuntimeError):
     """The broker's topics do not fit Tidegate; the text says which and why."""
 
@@ -37,7 +47,7 @@ def ensure_topics(
             topic.named(settings.topic_prefix),
             num_partitions=partitions,
             replication_factor=replication,
-            config={"cleanup.policy": topic.cleanup} | in_sync(replication) | _retention(topic, for_ever=for_ever),
+            config={"cleanup.policy": topic.cleanup} | in_sync(replication) | _kept(topic, for_ever=for_ever),
         )
         for topic in TOPICS
     ]
@@ -55,9 +65,9 @@ def in_sync(replication: int) -> dict[str, str]:
     return {"min.insync.replicas": "2"} if replication >= OF_A_CLUSTER else {}
 
 
-def _retention(topic: Topic, *, for_ever: bool) -> dict[str, str]:
+def _kept(topic: Topic, *, for_ever: bool) -> dict[str, str]:
     if topic.retention_days is None:
-        return {}
+        return JOBS_CONFIG
     return {"retention.ms": "-1" if for_ever else str(topic.retention_days * 86_400_000)}
 
 
