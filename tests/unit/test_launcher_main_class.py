@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.support.cases import case
 from tests.support.events import job
 from tests.support.fake_drivers import FakeJava
 from tests.support.fake_queries import JavaOption
+from tests.support.fake_time import fake_time
 from tidegate.engine.ways import open_ways
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.way import Way
@@ -181,11 +181,16 @@ def test_a_stop_waits_for_a_query_that_was_just_allowed(driver: Driver, monkeypa
     driver.program._gate = types.SimpleNamespace(
         hold=lambda: calls.append("hold"), release=lambda: calls.append("release")
     )
-    monkeypatch.setattr(main_class, "_START_SECONDS", 0.3)
-    session = FakeSession()
+    session, slept = FakeSession(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        session.queries.append(running("a"))
+
+    fake_time(monkeypatch, main_class.__name__, monotonic=lambda: 100.0, sleep=sleep)
     driver.start(session, statement("a"))
-    threading.Timer(0.1, lambda: session.queries.append(running("a"))).start()
     driver.program.prepare_to_stop()
+    assert slept == [main_class._START_SECONDS]
     assert [query.id for query in driver.program.new_queries()] == ["a"]
     driver.program.stopped()
     assert calls == ["hold", "release"]
