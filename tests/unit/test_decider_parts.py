@@ -324,8 +324,11 @@ def view(monkeypatch: pytest.MonkeyPatch) -> FakeJobsView:
     return view
 
 
-def test_a_spec_that_has_arrived_is_there_after_catching_up(view: FakeJobsView) -> None:
+def test_a_spec_that_has_arrived_is_there_after_catching_up(
+    view: FakeJobsView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever waits gets a poll that began after that, so a snapshot of a new job does not become a dead letter."""
+    monkeypatch.setattr("services.decider.specs.CATCH_UP_SECONDS", 60.0)
     specs = CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01)
     specs.start(lambda error: pytest.fail(str(error)))
     assert [spec.job_id for spec in specs] == ["rates"]
@@ -379,6 +382,7 @@ def test_a_new_job_whose_spec_cannot_be_used_is_known(monkeypatch: pytest.Monkey
     monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", lambda *_: reader)
     monkeypatch.setattr("services.decider.specs.send_to_dead_letters", lambda *_, **__: None)
     monkeypatch.setattr("services.decider.specs.Publisher", lambda _settings: types.SimpleNamespace(publish=None))
+    monkeypatch.setattr("services.decider.specs.CATCH_UP_SECONDS", 60.0)
     specs = CurrentSpecs(DeciderSettings(), SystemClock(), poll_seconds=0.01)
     specs.start(lambda error: pytest.fail(str(error)))
     assert not specs.has("new", "new")
