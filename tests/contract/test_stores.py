@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from tests.support.fake_kubernetes import FakeKubernetes, fake_kubernetes
 from tests.support.fake_s3 import BUCKET, ENVIRONMENT, fake_s3
+from tests.support.fake_time import fake_time
 from tests.support.fake_webhdfs import FakeWebHdfs, fake_webhdfs
 from tests.support.sides import create_at_once
 from tidegate.launcher.control import config_map, network, remote_folder
@@ -163,12 +164,15 @@ class TestConfigMap:
         server.loses_answers = 1
         assert store.swap({"fence": None}, "fence", "1")
 
-    def test_looks_are_bounded(self, server: FakeKubernetes) -> None:
+    def test_looks_are_bounded(self, server: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
         """However often orders are looked for, the API server is asked a few times a second."""
+        now = [100.0]
+        fake_time(monkeypatch, config_map.__name__, monotonic=lambda: now[0])
         ours, theirs = _store(server), _store(server)
         ours.write("stop", "1")
         before = len(server.requests)
         for _ in range(200):
+            now[0] += 1 / 200
             ours.read("stop")
         assert len(server.requests) - before <= 3
         theirs.write("stop", "2")
@@ -246,15 +250,18 @@ class TestHdfs:
         with fake_webhdfs() as server:
             yield server
 
-    def test_looks_are_bounded(self, hdfs: FakeWebHdfs) -> None:
+    def test_looks_are_bounded(self, hdfs: FakeWebHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
         """However often orders are looked for, the NameNode is asked a few times a second, and reads what is new."""
+        now = [100.0]
+        fake_time(monkeypatch, remote_folder.__name__, monotonic=lambda: now[0])
         ours, theirs = _in(hdfs), _in(hdfs)
         theirs.write("stop", "1")
         for name in ("stop", "hold", "go"):
             ours.read(name)
-        time.sleep(network.VIEW_SECONDS)
+        now[0] += network.VIEW_SECONDS
         before = len(hdfs.requests)
         for _ in range(200):
+            now[0] += 1 / 200
             assert (ours.read("stop"), ours.read("hold"), ours.read("go")) == ("1", None, None)
         assert len(hdfs.requests) - before <= 3
         theirs.write("stop", "2")
