@@ -321,14 +321,14 @@ def test_kafkas_health_check_tells_a_broker_from_others(stack: StackProvider) ->
     (closed,) = free_ports(1)
     for port, healthy in ((ports.kafka, True), (closed, False), (ports.redis, False)):
         command = ["bash", str(DEPLOY / "kafka" / "healthy.sh"), "127.0.0.1", str(port)]
-        ran = subprocess.run(command, check=False, capture_output=True, timeout=20)
+        ran = subprocess.run(command, check=False, capture_output=True, timeout=60)
         assert (ran.returncode == 0) is healthy, ran.stderr
 
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
     """Secrets as `make-secrets.sh` makes them."""
-    subprocess.run([DEPLOY / "make-secrets.sh", tmp_path / "secrets"], check=True, timeout=30, capture_output=True)
+    subprocess.run([DEPLOY / "make-secrets.sh", tmp_path / "secrets"], check=True, timeout=120, capture_output=True)
     return tmp_path / "secrets"
 
 
@@ -523,7 +523,7 @@ def test_a_package_the_lock_lacks_is_hidden(library: Path, tmp_path: Path) -> No
     environment = environment_of("collector", app)
     for package in ("pyspark", "redis", "faust", "yaml", "typer"):
         command = [sys.executable, "-c", f"import {package}"]
-        ran = subprocess.run(command, cwd=app, env=environment, capture_output=True, timeout=60, check=False)
+        ran = subprocess.run(command, cwd=app, env=environment, capture_output=True, timeout=200, check=False)
         assert ran.returncode == 1, package
 
 

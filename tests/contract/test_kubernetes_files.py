@@ -95,7 +95,7 @@ def test_all_images_are_built_and_loaded(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     loaded = set(done.stdout.splitlines()[-1].partition("loaded: ")[2].split())

@@ -26,6 +26,6 @@ def test_every_target_works_in_a_folder_with_a_space(tmp_path: Path) -> None:
         (checkout / made).touch()
     command = ["make", "--silent", "demo", "faults", "spark", "test-spark", "compiled", "bench", "lab"]
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    ran = subprocess.run(command, cwd=checkout, env=path, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, cwd=checkout, env=path, capture_output=True, text=True, timeout=200, check=False)
     assert ran.returncode == 0, ran.stderr
     assert f"{checkout}/.tidegate/spark-3.5|-m tidegate.stack.setup" in ran.stdout

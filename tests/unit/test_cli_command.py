@@ -188,7 +188,7 @@ def test_ctrl_c_while_the_command_loads_leaves_no_traceback(tmp_path: Path) -> N
         [sys.executable, "-m", "tidegate", "--help"],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (130, b"")
@@ -428,7 +428,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
         ran = subprocess.run(
-            [sys.executable, "-m", "tidegate", "version"], stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False
+            [sys.executable, "-m", "tidegate", "version"], stdout=pipe, stderr=subprocess.PIPE, timeout=200, check=False
         )
     assert (ran.returncode, ran.stderr) == (0, b"")
 
@@ -471,7 +471,7 @@ def test_closed_streams_are_as_good_as_devnull(closed: str) -> None:
     ran = subprocess.run(
         ["/bin/sh", "-c", f'exec "$0" -m tidegate version {closed}', sys.executable],
         stderr=subprocess.PIPE,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")

@@ -37,7 +37,7 @@ def _launched(script: Path) -> subprocess.CompletedProcess[str]:
     entry = Path(launcher.__file__).with_name("__main__.py")
     options = ["--control-dir", str(script.parent / "control-dir"), "--job-id", "rates", "--epoch", "1"]
     command = [sys.executable, str(entry), *options, "--parallelism", "2", str(script), "--limit", "7"]
-    return subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False, timeout=200)
 
 
 def _run(script: Path) -> dict[str, object]:

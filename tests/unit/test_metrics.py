@@ -66,7 +66,7 @@ def test_promtool_finds_nothing_wrong_with_the_names() -> None:
     bench = Bench()
     bench.take(*overloaded(7))
     text = generate_latest(bench.registry)
-    linted = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=30)
+    linted = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=60)
     assert (linted.returncode, linted.stdout, linted.stderr) == (0, b"", b"")
 
 

@@ -201,7 +201,7 @@ def test_input_that_is_closed_or_no_text_leaves_no_traceback(rec: Path, given: s
         input=b"\xff\n",
         env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
         capture_output=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert (ran.returncode, b"Traceback" in ran.stderr) == (code, False)

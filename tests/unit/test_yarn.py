@@ -74,7 +74,7 @@ def test_the_archive_has_the_launcher(tmp_path: Path) -> None:
     assert archive.stat().st_mtime_ns == made
     zipfile.ZipFile(archive).extractall(tmp_path / "tidegate-launcher")
     command = [sys.executable, str(archive.with_suffix(".py")), "--help"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=True)
     assert "Runs a streaming program under Tidegate" in ran.stdout
 
 
