@@ -20,7 +20,7 @@ from tests.support.events import command, with_application
 from tests.support.fake_world import Died, FakeWorld
 from tidegate.events.command import CommandKind
 from tidegate.events.job import JobSpec
-from tidegate.events.result import ActionResult, CheckpointMark, Phase
+from tidegate.events.result import CHECKPOINT_ELSEWHERE, ActionResult, CheckpointMark, Phase
 from tidegate.events.way import Way
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, HandoverOrder, Token
@@ -620,6 +620,21 @@ def test_a_driver_that_cannot_hand_over_is_restarted(world: HandoverWorld) -> No
         world.control.write_running(token, {name: value for name, value in facts.items() if name != "hands_over"})
     assert world.carry(command()) is Phase.VERIFIED
     assert world.last().way is Way.RESTART
+
+
+@pytest.mark.parametrize("ways", [(Way.HANDOVER,), (Way.HANDOVER, Way.RESTART)])
+def test_a_job_that_keeps_its_checkpoint_elsewhere_is_not_handed_over(
+    world: HandoverWorld, ways: tuple[Way, ...]
+) -> None:
+    """The second driver would go on from another checkpoint than the first one's."""
+    (token,) = world.control.runs()
+    facts = world.control.running(token) or {}
+    query = {"id": "a", "name": None, "checkpoint": "file:/tmp/temporary-1"}
+    world.control.write_running(token, facts | {"queries": [query]})
+    world.ways = ways
+    assert world.carry(command()) is Phase.REJECTED
+    assert world.last().code == CHECKPOINT_ELSEWHERE
+    assert list(world.drivers) == world.alive() == [FIRST]
 
 
 def test_a_successor_adopts_the_second_driver(world: HandoverWorld) -> None:
