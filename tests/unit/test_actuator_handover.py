@@ -283,6 +283,23 @@ def test_a_second_driver_that_works_for_too_long_is_not_said_to_have_made_no_pro
     assert world.alive() == [FIRST]
 
 
+@pytest.mark.parametrize("why", ["", "KeyError: 'a'"])
+def test_a_second_driver_that_does_not_come_is_given_up(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """It is ended, so that it does not come later, and the result says why it did not, if the cluster knows."""
+    obey = HandoverWorld._obey
+    monkeypatch.setattr(HandoverWorld, "_obey", lambda of, driver: obey(of, driver) if driver == FIRST else None)
+    monkeypatch.setattr(HandoverWorld, "log_tail", lambda *_: f"{why}\n")
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.phases() == ["accepted", "warming", "rolled_back"]
+    assert "The second driver made no progress for 60 s: the driver has not arrived." in world.last().sentence
+    assert ("The reason: KeyError: 'a'" in world.last().sentence) is bool(why)
+    assert ("The reason" in world.last().sentence) is bool(why)
+    assert world.alive() == [FIRST]
+    assert world.seconds < 90
+
+
 def test_a_cluster_without_room_restarts_the_job(world: HandoverWorld) -> None:
     """If the second driver gets too few slots, it ends, and the job is restarted."""
     world.slots = 1
@@ -643,6 +660,26 @@ def test_a_successor_adopts_the_second_driver(world: HandoverWorld) -> None:
     with pytest.raises(Died):
         world.carry(command())
     assert world.alive() == [FIRST, SECOND]
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+    assert len(world.drivers) == 2
+
+
+def test_a_successor_waits_for_a_second_driver_that_has_not_arrived(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actuator died as it submitted it: nobody knows its id, and a third driver would find no room."""
+    submit = HandoverWorld.submit
+
+    def die(of: HandoverWorld, run: Submission) -> str:
+        submit(of, run)
+        raise Died
+
+    monkeypatch.setattr(HandoverWorld, "submit", die)
+    with pytest.raises(Died):
+        world.carry(command())
+    monkeypatch.setattr(HandoverWorld, "submit", submit)
+    assert world.is_new(SECOND)
     assert world.carry(command(), owner="b") is Phase.VERIFIED
     assert world.alive() == [SECOND]
     assert len(world.drivers) == 2
