@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from services.actuator.actions import resume, switch
 from services.actuator.actions.waits import LEAVE_SECONDS, OTHERS_SECONDS
-from services.actuator.backends import DriverState, Submission
+from services.actuator.backends import BackendUnreachable, DriverState, Submission
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import JobDrivers
 from services.actuator.task import Abandoned
@@ -681,6 +681,23 @@ def test_a_successor_waits_for_a_second_driver_that_has_not_arrived(
     monkeypatch.setattr(HandoverWorld, "submit", submit)
     assert world.is_new(SECOND)
     assert world.carry(command(), owner="b") is Phase.VERIFIED
+    assert world.alive() == [SECOND]
+    assert len(world.drivers) == 2
+
+
+def test_a_second_driver_whose_submission_was_not_answered_takes_over(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it only waited until it ends by itself, the next change of size would have to be a restart."""
+    submit = HandoverWorld.submit
+
+    def unanswered(of: HandoverWorld, run: Submission) -> str:
+        submit(of, run)
+        raise BackendUnreachable("timed out")
+
+    monkeypatch.setattr(HandoverWorld, "submit", unanswered)
+    assert world.carry(command()) is Phase.VERIFIED
+    assert world.phases() == HANDED_OVER
     assert world.alive() == [SECOND]
     assert len(world.drivers) == 2
 

@@ -4,7 +4,8 @@ The second driver runs the script, waits for its executors, rehearses the querie
 `tidegate/launcher/handover/`). It may not write before SWITCH names it. If it fails, it is ended, and the job goes on
 as it was. If the cluster has no room for both drivers, the job must be restarted instead.
 
-After a crash nobody knows whether the second driver was submitted; one that shows up is adopted, as SUBMIT does.
+After a crash, or without an answer, nobody knows whether the second driver was submitted; one that shows up is adopted,
+as SUBMIT does.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
     """
     with contextlib.suppress(*NO_ANSWER):  # first: each handover that fails leaves two runs
         drivers.tidy()
-    token = _adopt(task, drivers) if maybe_submitted else None
-    if token is not None:
-        submission_id = str(drivers.facts(token)["submission_id"])
-    else:
+    second = _adopt(task, drivers) if maybe_submitted else None
+    if second is None:
         token = Claims(drivers.control).next_token(task.command.epoch)
         try:
-            submission_id = drivers.submit(token, parallelism, task.check, handover=True)
+            second = token, drivers.submit(token, parallelism, task.check, handover=True)
         except BackendRefused as error:
             sentence = f"The cluster did not accept a second driver: {error}. The first one goes on."
             return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
         except BackendUnreachable as error:
-            # it may have been started all the same: it then ends by itself, as nobody lets it go
-            sentence = f"The cluster does not answer: {error}. The first driver goes on."
-            return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
+            second = _adopt(task, drivers)  # the request may have arrived although the answer did not
+            if second is None:  # should it come later, it ends by itself, as nobody lets it go
+                sentence = f"The cluster does not answer: {error}. The first driver goes on."
+                return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
+    token, submission_id = second
     watch = _WarmWatch(task, drivers, token, submission_id, parallelism)
     outcome = task.follow(watch.look, START_LOOK_SECONDS)
     if outcome.event is ActionEvent.WARM:
@@ -123,7 +124,8 @@ class _WarmWatch:
         )
 
 
-def _adopt(task: Task, drivers: JobDrivers) -> Token | None:
-    """Return the run of a second driver that has arrived, or arrives now; None if it will not come."""
+def _adopt(task: Task, drivers: JobDrivers) -> tuple[Token, str] | None:
+    """Return the run and the id of a second driver that has arrived, or arrives now; None if it will not come."""
     await_arrival(task, drivers, lambda: drivers.newest_run(task.command.epoch))
-    return drivers.newest_run(task.command.epoch)
+    token = drivers.newest_run(task.command.epoch)
+    return None if token is None else (token, str(drivers.facts(token)["submission_id"]))
