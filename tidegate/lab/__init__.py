@@ -10,8 +10,9 @@ suite      policies on ten readable workloads and on traces; `python -m tidegate
 """
 
 import sys
-from importlib.util import find_spec
 
-if sys.argv[:1] == ["-m"] and find_spec("typer") is None:  # one of the lab's programs is about to start
-    sys.stderr.write("tidegate.lab: the package typer is not installed: pip install 'tidegate[cli]'\n")
-    raise SystemExit(2)
+from tidegate.runtime.extras import FROM_THE_WHEEL, needs
+
+if sys.argv[:1] == ["-m"]:  # one of the lab's programs is about to start
+    with needs("tidegate.lab", "cli", FROM_THE_WHEEL):
+        import typer  # noqa: F401
