@@ -15,7 +15,7 @@ OTHER_SPARK := .tidegate/spark-$(SPARK)
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(UV) pip compile --quiet --generate-hashes --python-version 3.11 --no-header --no-emit-index-url
 
-.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-kerberos test-s3 spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus kerberos browser kubeconfig k8s-images demo-k8s
+.PHONY: help demo test test-docker test-k8s test-yarn test-hdfs test-kerberos test-s3 test-all spark test-spark faults check docs bench compiled lab up down lock schemas setup prometheus kerberos browser kubeconfig k8s-images demo-k8s
 
 help:  ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,7 +26,10 @@ demo: setup  ## a lagging Spark job grows and shrinks by itself, live; at the en
 demo-k8s: setup k8s-images  ## the same with the job in pods, on the one-node cluster of KUBECONFIG
 	$(BIN)/python -m demo --backend kubernetes $(ARGS)
 
-test: setup prometheus browser  ## the tests, against real Kafka, Redis and Spark on this machine (ARGS="-k name" picks some)
+test: setup prometheus browser  ## the tests, against real Kafka and Redis on this machine, with one loop on Spark (ARGS="-k name" picks some)
+	$(BIN)/python -m pytest -n 3 -m "not slow and not spark" $(ARGS)
+
+test-all: setup prometheus browser  ## these, and those that run jobs and queries on Spark: what CI runs
 	$(BIN)/python -m pytest -n 3 -m "not slow" $(ARGS)
 
 test-docker: setup prometheus  ## the Compose file and the stack's tests in containers; needs a Docker daemon
@@ -51,13 +54,12 @@ test-s3: setup  ## tests on an S3 server on this machine: checkpoint, event log 
 spark: $(OTHER_SPARK)/.installed  ## another version of Spark, in .tidegate: SPARK=3.5 (the default), 4.0 or 4.1
 	PYTHONPATH="$(CURDIR)/$(OTHER_SPARK)" $(BIN)/python -m tidegate.stack.setup
 
-ON_SPARK := $(addprefix tests/integration/test_,launcher.py launcher_event_log.py main_class.py starts.py actuator.py \
-	actuator_resize.py handover.py replay_kafka.py archive.py backtest.py $(if $(filter 3.5,$(SPARK)),,audit.py))
 # Before 4.2, pyspark leaves its sockets to the garbage collector.
 UNCLOSED := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-test-spark: spark  ## the tests of launcher, actuator and replay on that version of Spark: start, resize, stop, audit
-	PYTHONPATH="$(CURDIR)/$(OTHER_SPARK)" $(BIN)/python -m pytest -m "not slow" $(UNCLOSED) $(ON_SPARK) $(ARGS)
+test-spark: spark  ## those on Spark, on that version: start, resize, stop, archive, audit (which needs 4.0)
+	PYTHONPATH="$(CURDIR)/$(OTHER_SPARK)" $(BIN)/python -m pytest -m "spark and not slow" $(UNCLOSED) tests/integration \
+		$(if $(filter 3.5,$(SPARK)),--ignore tests/integration/test_audit.py) $(ARGS)
 
 faults: setup  ## what takes minutes each: actuator, drivers, executors killed at any point of each way; a batch of two minutes
 	$(BIN)/python -m pytest -n 2 -m slow $(ARGS)

@@ -87,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for tier, meaning in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {meaning} (set by the folder)")
     config.addinivalue_line("markers", "slow: minutes each; left to `make faults`")
+    config.addinivalue_line("markers", "spark: on Spark; left to `make test-all` and `make test-spark`")
     config.addinivalue_line("markers", "expects_errors(reason): our code logs an ERROR in this test, for this reason")
 
 
@@ -113,9 +114,15 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(f"tests.{file.parent.name}.{file.stem}")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks each test with the tier whose folder it is in."""
+    if tier := _tier(item.path):
+        item.add_marker(tier)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks each test with the tier whose folder it is in, and those in quarantine; the longest come first."""
+    """Marks the tests that are in quarantine; the longest come first."""
     try:
         flaky = quarantined(config.getoption("--quarantine"), date.today())  # noqa: DTZ011 - a date on a calendar
     except BadQuarantine as error:
@@ -123,8 +130,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if reason := flaky.get(item.nodeid):
             item.add_marker(pytest.mark.xfail(reason=f"quarantine: {reason}", strict=False))
-        if tier := _tier(item.path):
-            item.add_marker(tier)
 
     def later(item: pytest.Item) -> tuple[bool, ...]:
         return _group(item.nodeid) is None, not item.nodeid.startswith(ONE_SPARK), not item.nodeid.startswith(SERVERS)

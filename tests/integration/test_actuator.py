@@ -14,6 +14,8 @@ from tidegate.events.result import Phase
 from tidegate.events.way import Way
 from tidegate.runtime.poll import wait_until
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
 def rig(stack: StackProvider, tmp_path: Path) -> Iterator[ActuatorRig]:

@@ -20,6 +20,8 @@ from tidegate.events.way import Way
 from tidegate.launcher.control.files import Token
 from tidegate.runtime.poll import wait_until
 
+pytestmark = pytest.mark.spark
+
 MEMORY_MB, GRANTED = 1600, 4
 """The worker has 8 GB, less the driver's: room for four executors of that size, although it has eight slots."""
 

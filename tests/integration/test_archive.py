@@ -40,7 +40,7 @@ from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import create_topics, partition_counts
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 DAY = 86_400_000
 # Fixed when the tests begin, and never close to the end of a day: midnight may pass while they run.
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

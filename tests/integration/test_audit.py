@@ -33,7 +33,7 @@ from tidegate.replay.audit.report import as_json, details
 from tidegate.replay.audit.run import AuditFinding, AuditResult, CannotAudit, CheckStatus, audit
 from tidegate.runtime.publisher import Publisher
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.mark.usefixtures("ctrl_c")

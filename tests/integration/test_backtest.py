@@ -18,6 +18,8 @@ from tidegate.cli import app
 from tidegate.installed import engine
 from tidegate.lab.tunings import DEFAULTS
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -25,6 +25,8 @@ from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import create_topics, ensure_topics
 
+pytestmark = pytest.mark.spark
+
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "deploy" / "examples" / "rates.py"
 INTERVAL = 5

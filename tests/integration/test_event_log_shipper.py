@@ -15,6 +15,8 @@ from tidegate.launcher.spark.hadoop import hadoop_conf
 from tidegate.launcher.spark.java import load_java
 from tidegate.sparklog.event_log import ApplicationLog
 
+pytestmark = pytest.mark.spark
+
 NEVER_MILLIS = 1_000_000_000
 
 

@@ -22,6 +22,8 @@ from tidegate.events.way import Way
 from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import spark_version
 
+pytestmark = pytest.mark.spark
+
 SCRIPT = """
 import argparse, pathlib, time
 from pyspark.sql import SparkSession

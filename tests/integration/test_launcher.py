@@ -23,6 +23,8 @@ from tidegate.remote.files import Files
 from tidegate.runtime.poll import wait_until
 from tidegate.stack.java import find_java
 
+pytestmark = pytest.mark.spark
+
 SCRIPT = """
 import sys, time
 from pyspark.sql import SparkSession

@@ -19,6 +19,8 @@ from tidegate.sparklog.application_run import Interval
 from tidegate.sparklog.log_directory import LogDirectory
 from tidegate.stack.java import find_java
 
+pytestmark = pytest.mark.spark
+
 SCRIPT = """
 import sys, time
 from pyspark.sql import SparkSession

@@ -24,9 +24,10 @@ from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import spark_version
 from tidegate.stack.java import find_java
 
-pytestmark = pytest.mark.skipif(
-    spark_version().startswith("3."), reason="jobs in Scala or Java need Spark 4.0 or later"
-)
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(spark_version().startswith("3."), reason="jobs in Scala or Java need Spark 4.0 or later"),
+]
 
 
 @pytest.fixture(scope="module")

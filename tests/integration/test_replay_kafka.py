@@ -34,6 +34,8 @@ from tidegate.runtime.publisher import Publisher
 from tidegate.runtime.settings import ServiceSettings
 from tidegate.runtime.topics import ensure_topics, kept_ms
 
+pytestmark = pytest.mark.spark
+
 COUNT = 130
 DAY_MS = 86_400_000
 

@@ -28,6 +28,8 @@ from tidegate.runtime.poll import wait_until
 from tidegate.stack.jars import spark_home
 from tidegate.stack.java import find_java
 
+pytestmark = pytest.mark.spark
+
 WORD_COUNT = spark_home() / "examples/src/main/python/sql/streaming/structured_kafka_wordcount.py"
 """Spark's own example, unchanged: it names neither its query nor a checkpoint, and prints all counts per batch."""
 
