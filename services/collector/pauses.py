@@ -34,4 +34,5 @@ def paused(before: Pause | None, at: datetime, run: Reading | None) -> Pause | N
     if run.ended or run.query_active or not run.query_seen:
         return None
     same = before is not None and (before.app_id, before.ends) == (run.app_id, run.ends)
-    return before if same else Pause(run.app_id, run.ends, at)
+    is_past = before is not None and before.since <= at  # or the clock was ahead
+    return before if same and is_past else Pause(run.app_id, run.ends, at)

@@ -1,7 +1,11 @@
 """When each job's snapshot is due: at the multiples of its interval on the wall clock, the same for every collector.
 
-An overdue snapshot is skipped, because end offsets read now are not those of then: a paused collector leaves a gap. If
-the clock steps back, nothing is due until it has passed the newest measured instant, so sequences only rise.
+An overdue snapshot is skipped, because end offsets read now are not those of then: a paused collector leaves a gap.
+
+If the clock steps back by a few minutes, nothing is due until it has passed the newest measured instant, so sequences
+only rise. If it steps back further, it was wrong before or is now, and each job starts over as in a new collector. If
+it was wrong before, the decider has refused what was measured then, and needs what is measured now. If it is wrong now,
+the decider drops what is measured: it has decided on those sequences.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ log = logging.getLogger(__name__)
 
 LATE_SHARE = 0.5
 """How late a snapshot may be, as a share of its interval."""
+
+STEP_SECONDS = 300.0
+"""A clock that steps back further is not waited for: so far ahead of its own clock, a decider refuses snapshots."""
 
 
 @dataclass(slots=True)
@@ -64,6 +71,9 @@ class Schedule:
         epoch, every = now.timestamp(), spec.interval_seconds
         sequence = int(epoch // every) * every
         grid = self._grids.get(spec.job_id)
+        if grid is not None and grid.newest - epoch > STEP_SECONDS:
+            _say_step(spec, now, "it is measured again")
+            grid = None
         if grid is None:
             # an interval that ended before the job was known is not measured
             grid = self._grids[spec.job_id] = _Grid(sequence if sequence < epoch else sequence - every)
@@ -83,10 +93,12 @@ class Schedule:
     def _warn_of_step(self, spec: JobSpec, grid: _Grid, sequence: int, now: datetime) -> None:
         if sequence < grid.newest - spec.interval_seconds and not grid.stepped_back:
             grid.stepped_back = True
-            until = _instant(grid.newest)
-            text = "job %s: the clock stepped back to %s; nothing is measured until %s"
-            with about(job_id=spec.job_id):
-                log.warning(text, spec.job_id, now, until)
+            _say_step(spec, now, f"nothing is measured until {_instant(grid.newest)}")
+
+
+def _say_step(spec: JobSpec, now: datetime, so: str) -> None:
+    with about(job_id=spec.job_id):
+        log.warning("job %s: the clock stepped back to %s; %s", spec.job_id, now, so)
 
 
 def _instant(sequence: int) -> datetime:

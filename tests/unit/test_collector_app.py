@@ -684,6 +684,23 @@ def test_a_driver_without_a_query_is_noticed_in_time(tmp_path: Path) -> None:
     assert {snapshot.slots_granted for snapshot in made} == {2}, "it holds its slots all the time"
 
 
+def test_a_clock_that_was_an_hour_ahead_is_forgotten(tmp_path: Path) -> None:
+    """The job is measured on without a restart, and a pause that began in the future does not last until then."""
+    rolling(tmp_path, recorded()[:-1])  # the query has ended, and the application has not
+
+    async def play() -> list[MetricSnapshot]:
+        world = World(spec(tmp_path), silence_seconds=15)
+        await world.begin()
+        for seconds in (0, -3605, -3600, -3590, -3580):
+            await world.turn(seconds)
+        return await world.snapshots(4)
+
+    made = asyncio.run(play())
+    assert [snapshot.sequence - EPOCH for snapshot in made] == [0, -3600, -3590, -3580]
+    assert [snapshot.state for snapshot in made] == [ClusterState.STARTING] * 3 + [ClusterState.STOPPED]
+    assert not any(snapshot.missing for snapshot in made)
+
+
 def test_first_offsets_that_cannot_be_asked_cost_nothing_else(tmp_path: Path) -> None:
     """They tell which records were removed unread; without them all others count as there."""
     rolling(tmp_path, recorded()[:-2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -84,16 +85,36 @@ def test_the_first_interval_has_no_late_events() -> None:
     assert not schedule.due([spec], at(10.1))["rates"].first
 
 
-def test_a_clock_that_steps_back_repeats_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Sequences only rise: after a step back nothing is due until the clock has caught up, and the log says so once."""
+def test_a_clock_that_steps_back_a_little_repeats_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Sequences only rise: nothing is due until the clock has caught up, and the log says so once."""
     spec = every(10)
     schedule = started(spec)
     schedule.due([spec], at(0.1))
     with caplog.at_level(logging.WARNING):
-        for seconds in range(-3600, 0, 5):
+        for seconds in range(-300, 0, 5):
             assert schedule.due([spec], at(seconds)) == {}
-    assert [record.getMessage()[:38] for record in caplog.records] == ["job rates: the clock stepped back to 2"]
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told.startswith("job rates: the clock stepped back to 2026-03-01 11:55:00")
+    assert told.endswith("nothing is measured until 2026-03-01 12:00:00+00:00")
     assert set(schedule.due([spec], at(10.1))) == {"rates"}
+
+
+@pytest.mark.parametrize("back", [-3601.0, -86400.5])
+def test_a_clock_that_was_far_ahead_is_forgotten(caplog: pytest.LogCaptureFixture, back: float) -> None:
+    """The decider has refused those snapshots, so the job is measured again as if it was new, without a restart."""
+    spec = every(10)
+    schedule = started(spec)
+    schedule.due([spec], at(0.1))
+    begin, due = math.floor(back / 10) * 10, []
+    with caplog.at_level(logging.WARNING):
+        for half in range(100):
+            due += schedule.due([spec], at(back + half / 2)).values()
+    assert [interval.end for interval in due] == [at(begin + 10 * number) for number in range(1, 6)]
+    assert [interval.first for interval in due] == [True, False, False, False, False]
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told.startswith("job rates: the clock stepped back to 2026-02-28" if back < -4e4 else "job rates: the clock")
+    assert told.endswith("it is measured again")
+    assert schedule.take_skipped() == 0
 
 
 def test_a_step_forward_is_a_gap() -> None:
