@@ -52,7 +52,8 @@ class KafkaOffsets:
     def __init__(self, connection: KafkaConnection, timeout_seconds: float) -> None:
         self._timeout = ANSWER_SHARE * timeout_seconds
         self._admin = AdminClient({**connection.kafka(), "socket.timeout.ms": max(1000, int(timeout_seconds * 1000))})
-        self._complained: set[str] = set()
+        self._complained: dict[str, float] = {}
+        """Topics that had no answer, and when, by the monotonic clock."""
         self._firsts: dict[str, dict[int, int]] = {}
         self._asked_at: dict[str, float] = {}
         """When the first offsets of each topic were asked, by the monotonic clock."""
@@ -124,10 +125,12 @@ class KafkaOffsets:
             else:
                 found[asked] = answer
                 answered.add(name)
-        if fresh := sorted(errors.keys() - self._complained):
+        now = time.monotonic()
+        known = {name: at for name, at in self._complained.items() if now - at <= FORGET_SECONDS}
+        if fresh := sorted(errors.keys() - known.keys()):
             more = f" and {len(fresh) - NAMED} more" if len(fresh) > NAMED else ""
             log.warning("no offsets of topic %s%s: %s", ", ".join(fresh[:NAMED]), more, errors[fresh[0]].str())
-        self._complained = (self._complained - answered) | errors.keys()
+        self._complained = {name: at for name, at in known.items() if name not in answered} | dict.fromkeys(errors, now)
         real = [error for error in errors.values() if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART]
         if real and not found:
             raise KafkaException(real[0])

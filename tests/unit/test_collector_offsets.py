@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from confluent_kafka import TopicPartition
 
 from services.collector.offsets import KafkaOffsets
 from services.collector.settings import CollectorSettings
+from tests.support.events import START
+from tests.support.set_clock import SetClock
 
 
 class HangingLeader:
@@ -56,6 +59,21 @@ def test_partitions_of_a_leader_that_hangs_are_unknown_and_cost_no_others(caplog
     assert offsets.first_offsets(ends) == {"orders": (7, None)}
     assert max(admin.timeouts) < 3.0
     assert caplog.text.count("no offsets of topic orders") == 1
+
+
+def test_a_topic_that_no_job_reads_any_more_is_forgotten(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a job reads it again, the log says again that it has no offsets; while one does, once is enough."""
+    clock = SetClock()
+    monkeypatch.setattr("services.collector.offsets.time", clock)
+    offsets, admin = KafkaOffsets(CollectorSettings(bootstrap_servers="127.0.0.1:1"), 3.0), HangingLeader()
+    offsets._admin = admin
+    for hours in (0.0, 0.9, 1.8, 3.0):
+        clock.at = START + timedelta(hours=hours)
+        offsets.end_offsets(["orders"] if hours != 0.9 else ["orders", "other"])
+    assert caplog.text.count("no offsets of topic orders") == 2
+    assert list(offsets._complained) == ["orders (partitions)"]
 
 
 def test_many_topics_without_offsets_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
