@@ -59,8 +59,6 @@ class Feed:
         self._on_demand = on_demand
         self._since = datetime.now(UTC)
         """When the decisions were written that are read at the start."""
-        self._places: dict[str, tuple[int, bytes]] = {}
-        """By job, the partition and the key of its newest decision."""
         self._recalling = threading.Lock()
         self._fleet = Fleet()
         self._lock = threading.Lock()
@@ -119,8 +117,8 @@ class Feed:
     def _unread(self, job_id: str) -> tuple[FleetJob, tuple[int, bytes]] | None:
         """Return a job whose earlier decisions were not read, and the place of its newest; None if there is none."""
         with self._lock:
-            job, place = self._fleet.get(job_id), self._places.get(job_id)
-        return None if job is None or job.recalled or place is None else (job, place)
+            job = self._fleet.get(job_id)
+        return None if job is None or job.recalled or job.place is None else (job, job.place)
 
     def _decisions(self, job_id: str, number: int, key: bytes, since: datetime, until: datetime) -> list[Decision]:
         found, deadline = list[Decision](), time.monotonic() + FIND_SECONDS
@@ -212,8 +210,8 @@ class Feed:
         except Unreadable:
             return
         with self._lock:
-            if isinstance(event, Decision):
-                self._places[event.job_id] = message.partition() or 0, message.key() or b""
+            if isinstance(event, Decision) and (job := self._fleet.get(event.job_id)) is not None:
+                job.place = message.partition() or 0, message.key() or b""
             self._fleet.take(event)
 
 

@@ -92,6 +92,8 @@ class FleetJob:
     """Results of commands and what operators did, oldest first."""
     revision: int = 0
     """Rises with every event: a reader that remembers it knows what has changed."""
+    place: tuple[int, bytes] | None = None
+    """The partition and the key of the newest decision that was read, if it was read from its topic."""
     recalled: bool = False
     """Whether `recall` was called."""
     _said: object = None
