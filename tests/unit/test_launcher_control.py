@@ -21,6 +21,7 @@ from tidegate.launcher.programs.script import Script
 from tidegate.launcher.queries.query_start import Fenced
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.reports.progress import MANY_QUERIES
 from tidegate.launcher.run.launch import Launch
 from tidegate.launcher.run.stopping import Stop
 from tidegate.launcher.spark.query_loop import Place, place_of
@@ -311,7 +312,7 @@ def test_the_newest_application_is_reported(tmp_path: Path) -> None:
     log = DriverLog(print)
     launch = Launch(control, DriverRun(control, Token(1), 2, log), Script("script.py", []), log)
     for application in ("app-1", "app-1", "app-2"):
-        launch.start_query(lambda _writer: object(), FakeWriter(application=application))
+        launch.start_query(lambda _writer: FakeQuery(), FakeWriter(application=application))
         facts = control.running(Token(1))
         assert facts is not None
         assert facts["application_id"] == application
@@ -402,6 +403,25 @@ def test_a_script_may_start_a_query_again_and_again(tmp_path: Path) -> None:
         sizes.append(len((control.running(Token(5, 1)) or {})["queries"]))
     assert sizes == [1] * 20
     assert len(launch.queries.known()) + len(launch.turn._started) <= 2
+
+
+def test_a_program_may_start_ever_new_queries(tmp_path: Path) -> None:
+    """What is kept of those that have ended is bounded: their sessions fill the JVM, and a file has 1 MiB at most."""
+    launch, control, _ = _launch(tmp_path, Token(5, 1))
+    for number in range(3 * MANY_QUERIES):
+        query = FakeQuery(f"q-{number}")
+        query.lastProgress = {"batchId": 0, "durationMs": {"addBatch": 1}}
+        launch.start_query(lambda _writer, query=query: query, FakeWriter("/ck"))
+        launch._progress.look(FakeContext(), launch.queries.known())
+        query.isActive = number == 0
+        launch.queries.report_failures()
+    assert [started.query.id for started in launch.turn._started] == ["q-0", query.id]
+    told = [one["id"] for one in (control.running(Token(5, 1)) or {})["queries"]]
+    committed = (control.progress(Token(5, 1)) or {})["committed"]
+    for ids in (told, list(committed)):
+        assert len(ids) <= MANY_QUERIES
+        assert ids[0] == "q-0", "it runs still"
+        assert ids[-1] == query.id
 
 
 def test_a_query_that_has_ended_does_not_keep_the_others_from_being_idle(tmp_path: Path) -> None:

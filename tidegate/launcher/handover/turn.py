@@ -85,9 +85,12 @@ class Turn:
         self._ends = True
 
     def remember(self, started: StartedQuery) -> None:
-        """Remember a query that was just started, in place of an earlier run; the caller holds the lock."""
-        id_ = getattr(started.query, "id", None)
-        self._started = [other for other in self._started if id_ is None or other.query.id != id_] + [started]
+        """Remember a query that was just started, in place of an earlier run and of those that have ended.
+
+        Each has a session of its own in the JVM. The caller holds the lock.
+        """
+        others = (other for other in self._started if other.query.id != started.query.id)
+        self._started = [*(other for other in others if other.query.isActive), started]
 
     def look(self) -> None:
         """Obey new orders; to be called several times a second."""

@@ -86,10 +86,9 @@ class MainClass:
         if self.context() is None:
             return []
         found = [StreamingQuery(query) for session in list(self._sessions) for query in session.streams().active()]
-        new = {query.runId: query for query in found}
-        new = {run_id: query for run_id, query in new.items() if run_id not in self._known}
-        self._known |= new.keys()
-        return list(new.values())
+        runs = {query.runId: query for query in found}
+        before, self._known = self._known, set(runs)
+        return [query for run_id, query in runs.items() if run_id not in before]
 
     def prepare_to_stop(self) -> None:
         """Make `System.exit` wait, and wait for starts that were allowed just before."""

@@ -19,6 +19,8 @@ _FIRST_SECONDS = 1.0
 """Between two looks until every query has committed a batch."""
 _LATER_SECONDS = 5.0
 """Between two looks after that."""
+MANY_QUERIES = 100
+"""With so many, those that have ended are forgotten: a program may start ever new ones."""
 _MAX_JOBS = 100
 """Of a batch with more Spark jobs, only the newest ones count."""
 _BATCH = re.compile(r"batch = (\d+)")
@@ -62,6 +64,9 @@ class RunProgress:
         for query in queries:
             if query.id not in self._committed and (batch_id := _committed(query)) is not None:
                 self._committed[query.id] = batch_id
+        if len(self._committed) >= MANY_QUERIES:
+            known = {query.id for query in queries}
+            self._committed = {id_: batch for id_, batch in self._committed.items() if id_ in known}
         first = len(self._committed) < len(queries)
         self._look_at = time.monotonic() + (_FIRST_SECONDS if first else _LATER_SECONDS)
         # Spark forgets executors that are long gone, with their tasks

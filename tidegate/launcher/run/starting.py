@@ -19,6 +19,7 @@ from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QuerySta
 from tidegate.launcher.queries.run_queries import RunQueries
 from tidegate.launcher.reports.driver_log import DriverLog
 from tidegate.launcher.reports.driver_run import DriverRun
+from tidegate.launcher.reports.progress import MANY_QUERIES
 
 ORDER_SECONDS = 60.0
 """How long a start waits for the order: there may be none, if nobody knows of this driver any more."""
@@ -120,4 +121,8 @@ class QueryStarter:
     def _report(self, query: Any) -> None:
         told = self._places.describe(query)
         again = {one["id"] for one in told}  # a script may stop a query and start it again, for ever
-        self._run.report(queries=[*(one for one in self._run.get("queries") if one["id"] not in again), *told])
+        known = [one for one in self._run.get("queries") if one["id"] not in again]
+        if len(known) >= MANY_QUERIES:
+            running = {one.id for one in self._queries.running()}
+            known = [one for one in known if one["id"] in running]
+        self._run.report(queries=[*known, *told])
