@@ -323,7 +323,7 @@ def test_rehearsals_without_a_shared_directory_are_in_the_checkpoint_location(sc
     """All executors see it."""
     script.control.folder = None
     how: Any = QueryStart(DataStreamWriter.start, FakeWriter("/ck"), (), {})
-    assert script.preparation._folder(how) == Path("/ck/.tidegate/warm-5-1")
+    assert script.preparation._place(how) == Path("/ck/.tidegate")
 
 
 def test_what_a_killed_driver_has_left_of_its_rehearsals_is_removed(script: SecondScript) -> None:

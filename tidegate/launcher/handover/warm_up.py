@@ -69,7 +69,9 @@ class WarmUp:
             "executors_seconds": round(time.monotonic() - started, 3),
         }
         if enough:  # with fewer slots it will not be let go
-            self._rehearse_all(taken, self._folder(first), facts)
+            place = self._place(first)
+            self._log.attempt("remove what killed drivers have left", self._remove_left, place)
+            self._rehearse_all(taken, place / f"warm-{self._run.token}", facts)
             self._sleep(min(SETTLE_SECONDS, (time.monotonic() - started) * SETTLE_SHARE))
         # asking for the slots fails if the JVM has died
         facts |= {"slots": self._slots(context), "queries": len(taken.queries)}
@@ -105,11 +107,9 @@ class WarmUp:
         while time.monotonic() < deadline and not self._turn.over:
             time.sleep(_LOOK_SECONDS)
 
-    def _folder(self, how: QueryStart) -> Path | HadoopPath:
-        """Return where rehearsals keep their checkpoints: all executors must see it."""
-        place = self._control.folder or beside_checkpoints(str(how.setting(SETTING)))
-        self._log.attempt("remove what killed drivers have left", self._remove_left, place)
-        return place / f"warm-{self._run.token}"
+    def _place(self, how: QueryStart) -> Path | HadoopPath:
+        """Return the folder for the checkpoints of all runs' rehearsals: all executors must see it."""
+        return self._control.folder or beside_checkpoints(str(how.setting(SETTING)))
 
     def _remove_left(self, place: Path | HadoopPath) -> None:
         """Remove the checkpoints of older runs, whose drivers were killed while they warmed up."""
