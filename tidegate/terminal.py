@@ -15,20 +15,18 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from tidegate.events.decision import Status
-
 PIPE_WIDTH = 4000
 """Width of a pipe: more than any row needs, so nothing is cut."""
 
 STYLES: dict[str, str] = {
-    Status.FINE: "green",
-    Status.UNKNOWN: "magenta",
-    Status.LATE: "bold red",
-    Status.PENDING_SCALE_UP: "yellow",
-    Status.PENDING_SCALE_DOWN: "cyan",
-    Status.POOL_EXHAUSTED: "bold red",
-    Status.STOPPED_STATE_LIMIT: "bold red",
-    Status.FAILED_STATE_LIMIT: "bold red",
+    "FINE": "green",
+    "UNKNOWN": "magenta",
+    "LATE": "bold red",
+    "PENDING_SCALE_UP": "yellow",
+    "PENDING_SCALE_DOWN": "cyan",
+    "POOL_EXHAUSTED": "bold red",
+    "STOPPED_STATE_LIMIT": "bold red",
+    "FAILED_STATE_LIMIT": "bold red",
     "verified": "green",
     "rolled_back": "bold red",
     "failed": "bold red",

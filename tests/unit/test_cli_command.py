@@ -39,6 +39,7 @@ from tidegate.archive.store import BadArchive, load
 from tidegate.cli import app, connect, doctor, main, specs, why
 from tidegate.cli.connect import instant_of
 from tidegate.cli.expected import problem_of
+from tidegate.cli.main import COMMANDS as LISTED
 from tidegate.cli.problems import Problem
 from tidegate.cli.tail import FORMATS
 from tidegate.client import BadRecord, ClientSettings, Received
@@ -107,6 +108,21 @@ def test_a_list_of_commands_cuts_no_sentence(words: list[str]) -> None:
     commands = [line for line in listed if re.match(r"  [a-z]", line) and line.split()[0] in known]
     assert len(commands) >= 3
     assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
+
+
+def test_the_list_of_commands_says_what_their_own_help_says() -> None:
+    """It is made without the commands."""
+    assert {name: said for name, (_, said) in LISTED.items()} == {
+        name: each.get_short_help_str(PIPE_WIDTH) for name, each in ALL.items()
+    }
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    """They and the models of all events take most of a second."""
+    program = "import sys; sys.argv = ['tidegate', '--help']; from tidegate.cli import main\ntry: main()\nfinally: "
+    program += "print({'pydantic', 'yaml', 'tidegate.cli.why'} & {*sys.modules})"
+    ran = captured(sys.executable, "-c", program)
+    assert (ran.returncode, ran.stderr, ran.stdout.splitlines()[-1]) == (0, "", "set()")
 
 
 def test_it_is_a_module_too() -> None:

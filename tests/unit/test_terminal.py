@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from tidegate.terminal import PipingConsole, table
+from tidegate.events.decision import Status
+from tidegate.terminal import STYLES, PipingConsole, table
 
 FORGED = "ValueError: \x1b]0;all is well\x07\x1b[2J\x9b31m\rlate\u202eenif\u2066 \x7fbatch"
 """The message of a user's exception, as it comes to a result's sentence: it sets the window's title, clears the screen,
@@ -41,3 +42,8 @@ def test_a_narrow_terminal_cuts_no_figure(width: int, lines: list[str]) -> None:
     assert isinstance(console.file, io.StringIO)
     shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
     assert shown[: len(lines)] == lines
+
+
+def test_every_status_has_a_colour() -> None:
+    """They are named there: to import the events takes longer than all else that a short command does."""
+    assert STYLES.keys() >= set(Status)

@@ -19,40 +19,43 @@ from tidegate.cli.problems import EXIT_CODES, CommandGroup, Problem
 from tidegate.terminal import stdout
 
 COMMANDS = {
-    "apply": "specs:apply",
-    "jobs": "why:jobs",
-    "why": "why:why",
-    "tail": "tail:tail",
-    "pause": "specs:pause",
-    "resume": "specs:resume",
-    "scale": "specs:scale",
-    "remove": "specs:remove",
-    "priors": "priors:priors",
-    "decide": "offline:decide",
-    "up": "stack:up",
-    "down": "stack:down",
-    "status": "stack:status",
-    "doctor": "doctor:doctor",
-    "top": "top:top",
-    "console": "console:console",
-    "audit": "audit:audit",
-    "simulate": "simulate:simulate_command",
-    "calibrate": "calibrate:calibrate_command",
-    "backtest": "backtest:backtest_command",
-    "what-if": "whatif:what_if",
-    "version": "main:show_version",
-    "completion": "completion:completion",
-    "replay": "replay:app",
-    "archive": "archive:app",
-    "chain": "chain:app",
+    "apply": ("specs:apply", "Add jobs to Tidegate, or change their specs."),
+    "jobs": ("why:jobs", "Show jobs and their last decisions."),
+    "why": ("why:why", "Explain why a job has its current size."),
+    "tail": ("tail:tail", "Show the events of a topic."),
+    "pause": ("specs:pause", "Keep a job at its current size."),
+    "resume": ("specs:resume", "Resume scaling of a paused job, or retry a failed one."),
+    "scale": ("specs:scale", "Request a size by hand."),
+    "remove": ("specs:remove", "Remove a job from Tidegate without stopping it."),
+    "priors": ("priors:priors", "Show what jobs have learned, for similar jobs to start from."),
+    "decide": ("offline:decide", "Decide on recorded snapshots, offline."),
+    "up": ("stack:up", "Start Kafka, Redis and Spark on this machine."),
+    "down": ("stack:down", "Stop what `tidegate up` started."),
+    "status": ("stack:status", "Show the state of the embedded stack."),
+    "doctor": ("doctor:doctor", "Check what Tidegate needs, here and at the broker."),
+    "top": ("top:top", "Watch all jobs live, those that need attention first."),
+    "console": ("console:console", "Show all jobs in a browser, live."),
+    "audit": ("audit:audit", "Check every hop from the cluster to a change of size."),
+    "simulate": ("simulate:simulate_command", "Simulate a job under a load, scaled by its spec."),
+    "calibrate": ("calibrate:calibrate_command", "Fit the simulated job (the twin) to a recording."),
+    "backtest": ("backtest:backtest_command", "Show what Tidegate would have done, by event logs."),
+    "what-if": ("whatif:what_if", "Show what another policy or engine would have done."),
+    "version": ("main:show_version", "Show the versions of Tidegate, its engine and Python."),
+    "completion": ("completion:completion", "Print the script that completes commands and options at Tab."),
+    "replay": ("replay:app", "Record topics, go through recordings, publish them."),
+    "archive": ("archive:app", "Archive the topics as Parquet, every record once."),
+    "chain": ("chain:app", "Sign what is archived, and verify it."),
 }
-"""Where each command is: its module in this package, and its function or, for a group, its app."""
+"""Where each command is, and the first sentence of its help.
+
+That is its module in this package, and its function or, for a group, its app.
+"""
 
 
 @cache
 def _command(name: str) -> Any:
     """Return a command; its module is imported now, because all modules together take most of a second."""
-    module, _, attribute = COMMANDS[name].partition(":")
+    module, _, attribute = COMMANDS[name][0].partition(":")
     try:
         found = getattr(import_module(f"tidegate.cli.{module}"), attribute)
     except ModuleNotFoundError as error:
@@ -85,6 +88,11 @@ class _AllCommands(CommandGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given | {"commands": _Commands()})
+
+    def format_commands(self, _: Any, formatter: Any) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, said) for name, (_, said) in COMMANDS.items()])
 
 
 app = typer.Typer(
