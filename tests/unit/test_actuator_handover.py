@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 from services.actuator.actions import resume, switch
-from services.actuator.actions.waits import LEAVE_SECONDS, OTHERS_SECONDS
+from services.actuator.actions.waits import ARRIVAL_SECONDS, LEAVE_SECONDS, OTHERS_SECONDS
 from services.actuator.backends import BackendUnreachable, DriverState, Submission
 from services.actuator.checkpoint import read_mark
 from services.actuator.drivers import JobDrivers
@@ -70,6 +70,10 @@ class HandoverWorld(FakeWorld):
         return driver
 
     @override
+    def is_new(self, driver: str) -> bool:
+        return (self.control.running(self.tokens[driver]) or {}).get("submission_id") != driver
+
+    @override
     def tick(self) -> None:
         for driver in self.alive():
             self._obey(driver)
@@ -114,11 +118,15 @@ class HandoverWorld(FakeWorld):
             self._arrive(driver, go.token)
 
     def _arrive(self, driver: str, token: Token) -> None:
+        if (self.control.running(token) or {}).get("submission_id", driver) != driver:
+            self.drivers[driver] = DriverState.ENDED  # another one was submitted as this run
+            return
         facts: dict[str, Any] = {"submission_id": driver, "application_id": f"app-{driver}", "hands_over": True}
         place = str(self.spec.application.checkpoint_location)
         queries = [{"id": id_, "name": None, "checkpoint": place} for id_ in self.queries]
         facts |= {"application": f"digest-{driver}", "queries": queries}
         facts |= {"idle_at": "now"} if self.idle else {}
+        facts |= {"waits": True} if driver in self.waiting else {}
         self.control.write_running(token, {**facts, "epoch": token.epoch, "run": token.run})
 
     def last(self) -> ActionResult:
@@ -127,6 +135,7 @@ class HandoverWorld(FakeWorld):
 
 
 FIRST, SECOND = "driver-1-0", "driver-1-1"
+MINUTE = timedelta(seconds=60)
 HANDED_OVER = ["accepted", "warming", "switching", "running", "retiring", "verified"]
 
 
@@ -700,6 +709,55 @@ def test_a_second_driver_whose_submission_was_not_answered_takes_over(
     assert world.phases() == HANDED_OVER
     assert world.alive() == [SECOND]
     assert len(world.drivers) == 2
+
+
+def test_a_second_driver_that_came_too_late_does_not_stand_in_the_way(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a quarter of an hour; until then the next change of size would be a restart, or refused."""
+    submit = HandoverWorld.submit
+
+    def unanswered(of: HandoverWorld, run: Submission) -> str:
+        of.asked_at[submit(of, run)] += ARRIVAL_SECONDS + 10
+        raise BackendUnreachable("timed out")
+
+    monkeypatch.setattr(HandoverWorld, "submit", unanswered)
+    world.ways = (Way.HANDOVER,)
+    assert world.carry(command()) is Phase.ROLLED_BACK
+    assert world.last().code == "NOT_SUBMITTED"
+    monkeypatch.setattr(HandoverWorld, "submit", submit)
+    for _ in range(40):
+        world.tick()
+        world.seconds += 1
+    assert world.control.ready(world.tokens[SECOND]) is not None
+    assert world.alive() == [FIRST, SECOND]
+    assert world.carry(command(epoch=8, command_id="next", expires_at=world.now() + MINUTE)) is Phase.VERIFIED
+    assert world.last().way is Way.HANDOVER
+    assert world.alive() == ["driver-1-2"]
+
+
+@pytest.mark.parametrize("late", [0.0, 30.0])
+def test_two_second_drivers_of_one_command_are_no_reason_for_a_restart(
+    world: HandoverWorld, monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    """The actuator died, and the driver that it had submitted came late. The first that arrives takes over."""
+    submit = HandoverWorld.submit
+
+    def die(of: HandoverWorld, run: Submission) -> str:
+        of.asked_at[submit(of, run)] += ARRIVAL_SECONDS + late
+        raise Died
+
+    monkeypatch.setattr(HandoverWorld, "submit", die)
+    with pytest.raises(Died):
+        world.carry(command())
+    monkeypatch.setattr(HandoverWorld, "submit", submit)
+    assert world.carry(command(), owner="b") is Phase.VERIFIED
+    assert len(world.drivers) == 3
+    assert world.phases() == HANDED_OVER
+    for _ in range(60):
+        world.tick()
+        world.seconds += 1
+    assert len(world.alive()) == 1
 
 
 @pytest.mark.parametrize("works", [True, False])

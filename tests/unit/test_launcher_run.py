@@ -15,7 +15,7 @@ from tests.support.control import stopped
 from tests.support.fake_queries import FakeContext, FakeQuery, FakeWriter
 from tests.support.fake_time import fake_time
 from tidegate.launcher.control.claims import Claims
-from tidegate.launcher.control.files import Control, HandoverOrder, Token
+from tidegate.launcher.control.files import SUBMISSION_ID, Control, HandoverOrder, Token
 from tidegate.launcher.handover import turn
 from tidegate.launcher.queries.query_start import Fenced, PendingQuery, QueryStart
 from tidegate.launcher.reports.driver_log import DriverLog
@@ -110,6 +110,31 @@ def running(id_: str = "q") -> FakeQuery:
     query = FakeQuery(id_)
     query._jsq.isActive = lambda: query.isActive
     return query
+
+
+def test_a_driver_that_was_submitted_twice_runs_once(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actuator that got no answer does not know of the first one. Both would write the same control files."""
+    driver.launch.starter.arrive()
+    driver.launch.starter.arrive()  # the API server may not have answered the first time
+    first = driver.control.running(RUN) or {}
+    monkeypatch.setenv(SUBMISSION_ID, "driver-1-9")
+    second = Driver(Path(driver.control.place).parent, driver.program)
+    with pytest.raises(Fenced) as refused:
+        second.launch.starter.arrive()
+    assert refused.value.text == f"run 5-1 must not start: driver {first['submission_id']} is that run"
+    assert driver.control.running(RUN) == first
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_driver_says_that_it_waits_until_it_was_let_go(driver: Driver, program: FakeProgram, *, waits: bool) -> None:
+    """The actuator may end one that waits for a handover that is over."""
+    program.waits = waits
+    one = Driver(Path(driver.control.place).parent, program)
+    one.launch.starter.arrive()
+    assert ("waits" in (driver.control.running(RUN) or {})) is waits
+    one.run.adopt(Token(6, 1))
+    one.run.report(idle_at="now")
+    assert "waits" not in (driver.control.running(Token(6, 1)) or {"waits": True})
 
 
 def test_a_run_that_is_being_stopped_starts_no_query(driver: Driver) -> None:

@@ -76,8 +76,7 @@ def main(argv: Sequence[str]) -> int:
     run = DriverRun(control, token, found.parallelism, log, hands_over=program.hands_over)
     launch = Launch(control, run, program, log)
     try:
-        run.report()
-        launch.starter.check_fence()
+        launch.starter.arrive()
     except Fenced as fenced:
         _say(fenced.text)
         return FENCED

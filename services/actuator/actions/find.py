@@ -1,4 +1,4 @@
-"""FIND: which drivers of the job run, and may the command go on? Nothing is changed.
+"""FIND: which drivers of the job run, and may the command go on? Only what a handover has left waiting is ended.
 
 A command may have expired since it was accepted, because the actuator was down, or since the cluster was asked, because
 that did not answer for long: then it ends here.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from services.actuator.actions.foreign import refuse_foreign, refuse_writer
 from services.actuator.actions.moved import refuse_moved
+from services.actuator.actions.pair import without_left
 from services.actuator.actions.waits import RETRY_SECONDS
 from services.actuator.admission import expired
 from services.actuator.checkpoint import CheckpointError, read_mark
@@ -48,7 +49,7 @@ def _look(task: Task, drivers: JobDrivers) -> ActionOutcome:
     moved = refuse_moved(drivers)
     if moved is not None:
         return moved
-    kind, live = task.command.kind, drivers.live()
+    kind, live = task.command.kind, without_left(task, drivers, drivers.live())
     mark, clean = read_mark(task.spec.application.checkpoint_location, task.files)
     newest = live[-1].submission_id if live else None
     if live and kind is CommandKind.START:

@@ -29,8 +29,22 @@ def handover_obstacle(live: Sequence[LiveDriver]) -> str | None:
 
 
 def others(task: Task, drivers: JobDrivers, submission_id: str | None) -> list[LiveDriver]:
-    """Return the live drivers but one; raise `NO_ANSWER` if the cluster does not say which drivers are alive."""
-    return [driver for driver in answer(task, drivers.live) if driver.submission_id != submission_id]
+    """Return the live drivers but one, and `without_left`; raise `NO_ANSWER` if the cluster does not say which live."""
+    live = [driver for driver in answer(task, drivers.live) if driver.submission_id != submission_id]
+    return without_left(task, drivers, live)
+
+
+def without_left(task: Task, drivers: JobDrivers, live: Sequence[LiveDriver]) -> list[LiveDriver]:
+    """Return drivers without those that wait for a handover that is over, after ending these.
+
+    Such a driver came after it was given up, or could not be ended then. It would wait for a quarter of an hour, and
+    until then the job could not be handed over, nor changed in place. It was not let go, so it has written nothing.
+    """
+    go = drivers.control.go()
+    let_go = None if go is None else go.submission_id
+    waiting = [driver for driver in live if "waits" in driver.facts and driver.facts["epoch"] <= task.command.epoch]
+    left = [driver for driver in waiting if driver.submission_id != let_go]
+    return [driver for driver in live if driver not in left or not end_driver(task, drivers, driver.submission_id)]
 
 
 def has_ended(task: Task, drivers: JobDrivers, submission_id: str) -> bool:

@@ -46,7 +46,7 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
             return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
         except BackendUnreachable as error:
             second = _adopt(task, drivers)  # the request may have arrived although the answer did not
-            if second is None:  # should it come later, it ends by itself, as nobody lets it go
+            if second is None:  # should it come later, the next command ends it, or it ends by itself
                 sentence = f"The cluster does not answer: {error}. The first driver goes on."
                 return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_SUBMITTED")
     token, submission_id = second
@@ -54,8 +54,8 @@ def warm(task: Task, drivers: JobDrivers, parallelism: int, *, maybe_submitted: 
     outcome = task.follow(watch.look, START_LOOK_SECONDS)
     if outcome.event is ActionEvent.WARM:
         return outcome
-    if not end_driver(task, drivers, submission_id):
-        log.warning("job %s: %s cannot be ended; it ends by itself", task.spec.job_id, submission_id)
+    if not end_driver(task, drivers, watch.submission_id):
+        log.warning("job %s: %s cannot be ended; it ends by itself", task.spec.job_id, watch.submission_id)
     return outcome
 
 
@@ -66,7 +66,8 @@ class _WarmWatch:
         self._task = task
         self._drivers = drivers
         self._token = token
-        self._submission_id = submission_id
+        self.submission_id = submission_id
+        """The driver: of two that were submitted as one run, the first that has arrived, because the other one ends."""
         self._parallelism = parallelism
         self._check = DriverCheck(drivers, task.clock)
         self._started = task.clock.monotonic()
@@ -76,12 +77,13 @@ class _WarmWatch:
 
     def look(self) -> ActionOutcome | None:
         """Return how the warm-up has ended, or None if it is still under way."""
-        ready = self._drivers.control.ready(self._token)
-        if ready is not None and ready.get("submission_id") == self._submission_id:
-            return self._ready(ready)
         facts = self._drivers.facts(self._token)
+        self.submission_id = str(facts.get("submission_id", self.submission_id))
+        ready = self._drivers.control.ready(self._token)
+        if ready is not None and ready.get("submission_id") == self.submission_id:
+            return self._ready(ready)
         progress = StartProgress.of(facts, self._drivers.control.progress(self._token))
-        ended = self._check.failure(self._submission_id, arrived=bool(facts))
+        ended = self._check.failure(self.submission_id, arrived=bool(facts))
         if ended is not None:
             return self._failure("ended before it was ready")
         now, most = self._task.clock.monotonic(), self._deadline.most_seconds
@@ -96,7 +98,7 @@ class _WarmWatch:
 
     def _failure(self, what: str) -> ActionOutcome:
         """Return that the second driver did not get ready."""
-        reason = self._drivers.reason(self._token, self._submission_id)
+        reason = self._drivers.reason(self._token, self.submission_id)
         sentence = f"The second driver {what}. The first one goes on."
         sentence += f" The reason: {reason}" if reason else ""
         return ActionOutcome(ActionEvent.NOT_WARM, sentence, "NOT_WARM")
@@ -113,13 +115,13 @@ class _WarmWatch:
         cold = f", but not warm ({ready['error']})" if "error" in ready else ""
         return ActionOutcome(
             ActionEvent.WARM,
-            f"The second driver, {self._submission_id}, is ready after {took:.0f} s{cold}.",
+            f"The second driver, {self.submission_id}, is ready after {took:.0f} s{cold}.",
             details={
                 "warm_seconds": took,
                 "rehearsed_batches": int(ready.get("batches", 0)),
                 "loaded_state_partitions": int(ready.get("state_partitions", 0)),
             },
-            submission_id=self._submission_id,
+            submission_id=self.submission_id,
             run=self._token.run,
         )
 

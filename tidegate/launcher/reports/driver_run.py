@@ -106,7 +106,7 @@ class DriverRun:
     def adopt(self, token: Token) -> None:
         """Go on as a newer run."""
         with self._lock:
-            known = {name: fact for name, fact in self._facts.items() if name != "idle_at"}
+            known = {name: fact for name, fact in self._facts.items() if name not in {"idle_at", "waits"}}
             known |= token._asdict()
             self._control.write_running(token, known)
             self._facts, self.token = known, token

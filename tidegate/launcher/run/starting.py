@@ -39,6 +39,14 @@ class QueryStarter:
         self.context: Any = None
         """The SparkContext of the newest query; None before the first one."""
 
+    def arrive(self) -> None:
+        """Report the run; raise `Fenced` if a newer one is allowed, or if another driver was submitted as this one."""
+        token, first = self._run.token, (self._control.running(self._run.token) or {}).get("submission_id")
+        if first not in (None, self._run.submission_id):
+            raise Fenced(f"run {token} must not start: driver {first} is that run")
+        self._run.report(**({"waits": True} if self._turn.waits else {}))
+        self.check_fence()
+
     def check_fence(self) -> None:
         """Raise `Fenced` if a newer run is allowed, or if this one is already being stopped."""
         token, newer = self._run.token, self._newer()
