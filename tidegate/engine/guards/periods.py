@@ -36,9 +36,11 @@ class Period:
         in_range = self.daily is None or self.daily[0] <= second <= self.daily[1]
         return in_range and (self.cron is None or self.cron.matches(at))
 
-    def is_on(self, day: datetime) -> bool:
-        """Whether an instant of this day may be inside."""
-        return self.cron is None or self.cron.is_on(day)
+    def may_hold(self, hour: datetime) -> bool:
+        """Whether an instant of this hour may be inside."""
+        first = hour.hour * 3600
+        in_range = self.daily is None or (self.daily[0] < first + 3600 and first <= self.daily[1])
+        return in_range and (self.cron is None or self.cron.is_on(hour))
 
 
 @lru_cache(maxsize=1024)
@@ -48,13 +50,13 @@ def parse_periods(text: str) -> tuple[Period, ...]:
 
 
 @lru_cache(maxsize=1024)
-def periods_on(text: str, day: datetime) -> tuple[Period, ...]:
-    """Return the items of a list for a day: of those for a year, a decision looks at few."""
-    return tuple(period for period in parse_periods(text) if period.is_on(day))
+def periods_in(text: str, hour: datetime) -> tuple[Period, ...]:
+    """Return the items of a list for an hour: of those for a year, a decision looks at few."""
+    return tuple(period for period in parse_periods(text) if period.may_hold(hour))
 
 
-def _day(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+def _hour(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _period(item: str) -> Period:
@@ -99,10 +101,10 @@ def parse_schedule(text: str) -> tuple[Planned, ...]:
 
 
 @lru_cache(maxsize=1024)
-def planned_on(text: str, day: datetime) -> tuple[Planned, ...]:
-    """Return the items of a schedule for a day, those with the most slots first."""
+def planned_in(text: str, hour: datetime) -> tuple[Planned, ...]:
+    """Return the items of a schedule for an hour, those with the most slots first."""
     return tuple(
-        sorted((each for each in parse_schedule(text) if each.period.is_on(day)), key=lambda each: -each.slots)
+        sorted((each for each in parse_schedule(text) if each.period.may_hold(hour)), key=lambda each: -each.slots)
     )
 
 
@@ -154,7 +156,7 @@ class Schedule(ForcingGuard):
         if not self.at_least:
             return None
         now = case.local(case.observed.at)
-        for period, slots in planned_on(self.at_least, _day(now)):
+        for period, slots in planned_in(self.at_least, _hour(now)):
             if slots <= size:
                 return None
             if period.holds(now):
@@ -192,7 +194,7 @@ class ExcludedPeriods(Guard):
         if not self.periods:
             return None
         now = case.local(case.observed.at)
-        for period in periods_on(self.periods, _day(now)):
+        for period in periods_in(self.periods, _hour(now)):
             if period.holds(now):
                 values = {"period": period.text, "zone": case.time_zone}
                 return Verdict(case.current, "EXCLUDED_PERIOD", values)
