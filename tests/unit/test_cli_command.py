@@ -149,7 +149,10 @@ def test_a_command_needs_only_its_own_packages() -> None:
     assert (ran.returncode, ran.stderr, ran.stdout.splitlines()[-1]) == (0, "", "set()")
     ran = captured(sys.executable, "-c", program.replace("{}", "['apply', '--help']", 1))
     assert ran.returncode == 2
-    assert ran.stderr == "error: the package yaml is not installed\n  hint: pip install 'tidegate[cli]'\n"
+    assert ran.stderr == "tidegate: the package yaml is not installed: pip install 'tidegate[cli]'\n"
+    ran = captured(sys.executable, "-c", program.replace("{}", "['console']", 1).replace("yaml", "uvicorn"))
+    assert ran.returncode == 2
+    assert ran.stderr == "tidegate: the package uvicorn is not installed: pip install 'tidegate[console]'\n"
 
 
 @pytest.mark.parametrize(("file", "said"), [("decide.py", False), (f"decide{EXTENSION_SUFFIXES[0]}", True)])

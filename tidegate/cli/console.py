@@ -8,6 +8,7 @@ import typer
 
 from tidegate.cli.connect import Bootstrap, Prefix, connect
 from tidegate.cli.problems import Problem
+from tidegate.runtime.extras import FROM_THE_WHEEL, needs
 from tidegate.terminal import stdout
 
 
@@ -31,11 +32,9 @@ def console(
 
     Example:  tidegate console --port 8090
     """
-    try:
+    with needs("tidegate", "console", FROM_THE_WHEEL):
         from tidegate.console.server import serve  # noqa: PLC0415  (its packages come with another extra)
         from tidegate.console.settings import ConsoleSettings  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise Problem(f"the console needs the package {error.name}", "pip install 'tidegate[console]'") from None
     given = {"console_host": host, "console_port": port, "console_history_hours": hours}
     known = connect(bootstrap_servers, topic_prefix).model_dump(exclude_unset=True)
     settings = ConsoleSettings(**known | {name: value for name, value in given.items() if value is not None})

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.help import register
-from tidegate.cli.problems import EXIT_CODES, CommandGroup, Problem
+from tidegate.cli.problems import EXIT_CODES, CommandGroup
+from tidegate.runtime.extras import FROM_THE_WHEEL, needs
 from tidegate.terminal import stdout
 
 COMMANDS = {
@@ -56,12 +57,8 @@ That is its module in this package, and its function or, for a group, its app.
 def _command(name: str) -> Any:
     """Return a command; its module is imported now, because all modules together take most of a second."""
     module, _, attribute = COMMANDS[name][0].partition(":")
-    try:
+    with needs("tidegate", "cli", FROM_THE_WHEEL):
         found = getattr(import_module(f"tidegate.cli.{module}"), attribute)
-    except ModuleNotFoundError as error:
-        if str(error.name).startswith("tidegate"):
-            raise
-        raise Problem(f"the package {error.name} is not installed", "pip install 'tidegate[cli]'") from None
     one = typer.Typer(rich_markup_mode=None)
     if isinstance(found, typer.Typer):
         one.add_typer(found, name=name)
