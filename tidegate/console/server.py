@@ -19,7 +19,6 @@ from tidegate.console.app import build
 from tidegate.console.connections import LimitedProtocol
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.topics import KafkaTopics
-from tidegate.fleet.feed import Feed
 from tidegate.runtime.clock import SystemClock
 
 log = logging.getLogger("console")
@@ -61,16 +60,16 @@ def serve(settings: ConsoleSettings, say: Callable[[str], None] = log.info) -> i
     Raises `Unreachable` or `NoSuchTopic` without topics to read, and `OSError` if the port is taken.
     """
     access = Access(settings)
-    feed = Feed(settings, timedelta(hours=settings.console_history_hours), on_demand=True)
+    topics = KafkaTopics(settings, timedelta(hours=settings.console_history_hours), on_demand=True)
     listener = socket.create_server(
         (settings.console_host, settings.console_port),
         family=socket.AF_INET6 if ":" in settings.console_host else socket.AF_INET,
     )
-    with closing(listener), closing(feed):
-        feed.start()
+    with closing(listener), closing(topics):
+        topics.start()
         for line in introduction(settings, access, listener.getsockname()[1]):
             say(line)
-        app = build(settings, KafkaTopics(settings, feed), access, secrets.token_urlsafe(32), SystemClock().now)
+        app = build(settings, topics, access, secrets.token_urlsafe(32), SystemClock().now)
         ConsoleServer(app).run(sockets=[listener])
     return 0
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from tidegate.client import ClientSettings
 from tidegate.events.decision import Decision
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.fleet.feed import Feed, decision_on, results_of
-from tidegate.fleet.fleet import Fleet, LiveFleet
+from tidegate.fleet.fleet import LiveFleet
 from tidegate.operate import publish_change
 from tidegate.whatif.recorded import RecordedJob
 from tidegate.whatif.topics import received_job
@@ -36,30 +34,8 @@ class ConsoleTopics(LiveFleet, Protocol):
         """Publish a version of a spec, and wait for the acknowledgement."""
 
 
-class KafkaTopics:
+class KafkaTopics(Feed):
     """The topics of a broker."""
-
-    def __init__(self, settings: ClientSettings, feed: Feed) -> None:
-        self._settings = settings
-        self._feed = feed
-
-    @property
-    def revision(self) -> int:
-        """See `ConsoleTopics`."""
-        return self._feed.revision
-
-    @property
-    def state(self) -> str:
-        """See `ConsoleTopics`."""
-        return self._feed.state
-
-    def reading(self) -> AbstractContextManager[Fleet]:
-        """See `ConsoleTopics`."""
-        return self._feed.reading()
-
-    def recall(self, job_id: str) -> None:
-        """See `ConsoleTopics`."""
-        self._feed.recall(job_id)
 
     def decision(self, job_id: str, sequence: int) -> Decision | None:
         """See `ConsoleTopics`."""
