@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.engine import step
-from tests.support.events import job, observed, steady
+from tests.support.events import NO_WAIT, job, observed, steady
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.history import (
     ORDERS_KEPT,
@@ -51,7 +51,7 @@ def test_every_command_is_within_all_bounds(
 ) -> None:
     """A command's size is within the spec, and growth never past partitions, state partitions, pool and quota (I7)."""
     high = low + more
-    guards: dict[str, Any] = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
+    guards = dict(NO_WAIT)
     if quota is not None:
         guards["quota"] = {"slots": quota}
     spec = job(min_parallelism=low, max_parallelism=high, guards=guards)

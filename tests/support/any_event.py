@@ -287,7 +287,6 @@ decisions = st.builds(
     keyframe=optional(st.builds(Keyframe, state=st.dictionaries(text, json_value, max_size=3), spec=jobs)),
     emits=optional(emissions),
 )
-raw = st.binary(max_size=20)
 letters = st.builds(
     DeadLetter.model_validate_json,
     st.builds(

@@ -21,6 +21,11 @@ FAST_FLIP271: dict[str, Any] = {
     "scale_down_interval_seconds": 0.0,
 }
 """flip271 with short times, so that a test needs a handful of snapshots."""
+NO_WAIT: dict[str, dict[str, Any]] = {
+    "cooldown": {"up_seconds": 0, "down_seconds": 0},
+    "stabilization": {"seconds": 0},
+}
+"""Guards that let a job change its size whenever it wants to."""
 
 
 def job(job_id: str = "rates", *, version: int = 1, pipeline_id: str | None = None, **scaling: Any) -> JobSpec:
@@ -31,7 +36,7 @@ def job(job_id: str = "rates", *, version: int = 1, pipeline_id: str | None = No
         "policy_options": FAST_FLIP271,
         "min_parallelism": 1,
         "max_parallelism": 16,
-        "guards": {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
+        "guards": NO_WAIT,
     }
     application = Application(
         script="/jobs/rates.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.engine import step
-from tests.support.events import job, observed, result, steady
+from tests.support.events import NO_WAIT, job, observed, result, steady
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import encode
@@ -17,21 +17,17 @@ from tidegate.events.job import JobSpec, Scaling
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot
 from tidegate.events.topics import TOPICS
-from tidegate.events.wire import Scalar, Wire
+from tidegate.events.wire import Wire
 from tidegate.replay.files import KafkaRecord, RecordingManifest
 from tidegate.replay.record import write_recording
 
 GROWS, STOPS, ENDS = 9, 14, 17
 """Numbers of the snapshots first decided with versions 2 and 3 of the spec, and how many there are."""
-NO_WAITING: dict[str, dict[str, Scalar]] = {
-    "cooldown": {"up_seconds": 0, "down_seconds": 0},
-    "stabilization": {"seconds": 0},
-}
 
 LIVELY = Scaling(
     policy="flip271",
     policy_options={"metrics_window_seconds": 60.0, "stabilization_interval_seconds": 0.0},
-    guards=NO_WAITING,
+    guards=NO_WAIT,
     min_parallelism=1,
     max_parallelism=32,
 )
@@ -50,7 +46,7 @@ class Step:
 
 def specs() -> list[JobSpec]:
     """Return the three versions. Snapshots may be old: the clock of a test is not that of the history."""
-    guards = NO_WAITING | {"fresh": {"max_age_seconds": 3600}}
+    guards = NO_WAIT | {"fresh": {"max_age_seconds": 3600}}
     held = job(max_parallelism=4, guards=guards)
     free = job(version=2, max_parallelism=16, guards=guards)
     return [held, free, free.model_copy(update={"version": 3, "running": False})]

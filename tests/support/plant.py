@@ -22,12 +22,7 @@ class Plant:
     """A job that processes 100 records/s per useful slot of eight partitions; a restart takes 20 s, else nothing."""
 
     def __init__(self, slots: int = 2, way: Way = Way.RESTART, **options: Any) -> None:
-        self.spec = job(
-            policy="tide",
-            policy_options=options,
-            rescale=(way,),
-            guards={"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
-        )
+        self.spec = job(policy="tide", policy_options=options, rescale=(way,))
         self.slots, self.state, self.number = slots, JobState.new(), 0
         self.arrived = self.committed = 1_000_000.0
         self.incarnation = 1

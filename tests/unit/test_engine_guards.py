@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cases import decide
 from tests.support.engine import check_spec, step
-from tests.support.events import codes, held, job, observed, steady
+from tests.support.events import NO_WAIT, codes, held, job, observed, steady
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import BadOption
 from tidegate.engine.state import JobState
@@ -112,12 +112,7 @@ def test_a_wider_stage_lifts_the_bound(busy: float, *, bounded: bool) -> None:
 
 def test_split_partitions_lift_the_bound() -> None:
     """A job that sets minPartitions is not bounded by partitions."""
-    lifted = {
-        "partitions": {"lifted": True},
-        "cooldown": {"up_seconds": 0, "down_seconds": 0},
-        "stabilization": {"seconds": 0},
-    }
-    decision = overloaded(job(guards=lifted), partitions=4)
+    decision = overloaded(job(guards=NO_WAIT | {"partitions": {"lifted": True}}), partitions=4)
     assert decision.final_parallelism > 4
 
 
@@ -134,12 +129,9 @@ def test_sizes_are_whole_executors() -> None:
     assert decision.final_parallelism >= decision.proposed_parallelism
 
 
-WITHOUT_WAITING = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
-
-
 def test_a_step_is_at_least_one_executor() -> None:
     """With executors of four slots, a step of two slots would never be possible, so it is one of four."""
-    spec = job(executor_cores=4, min_parallelism=4, guards=WITHOUT_WAITING | {"steps": {"up": 2, "down": 2}})
+    spec = job(executor_cores=4, min_parallelism=4, guards=NO_WAIT | {"steps": {"up": 2, "down": 2}})
     grown = overloaded(spec, partitions=64)
     assert (grown.proposed_parallelism, grown.final_parallelism) == (16, 8)
     assert entry(grown, "STEP_UP_LIMIT") == "at most 4 slots may be added at a time"

@@ -11,7 +11,18 @@ import pytest
 
 from services.decider.specs import SpecBook
 from tests.support.engine import step
-from tests.support.events import START, codes, job, observed, overloaded, result, snapshot, steady, with_application
+from tests.support.events import (
+    NO_WAIT,
+    START,
+    codes,
+    job,
+    observed,
+    overloaded,
+    result,
+    snapshot,
+    steady,
+    with_application,
+)
 from tests.unit.test_decider_handler import Bench
 from tests.unit.test_engine_upgrade import OLD, Run, changed
 from tests.unit.test_engine_zero import asleep
@@ -32,7 +43,6 @@ from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part, Pool, S
 from tidegate.events.way import Way
 
 QUIET: dict[str, Any] = {"rate": 200, "capacity": 400, "partitions": 64}
-NO_WAIT = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cases import AT, decide
 from tests.support.engine import check_spec
-from tests.support.events import START, codes, held, job, snapshot, steady
+from tests.support.events import NO_WAIT, START, codes, held, job, snapshot, steady
 from tidegate.engine.costs import ChangeMemory, MeasuredCost
 from tidegate.engine.guards.periods import parse_schedule
 from tidegate.engine.state import JobState
@@ -20,12 +20,11 @@ from tidegate.events.way import Way
 
 NOON = "12:01:00-12:30:00"
 """A period that begins between the last two of seven snapshots: START is noon of a Sunday."""
-OPEN: dict[str, Any] = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
 
 
 def planned(at_least: str, **more: Any) -> JobSpec:
     """Return the spec of a job with a schedule, and guards that do not wait."""
-    guards = OPEN | {"schedule": {"at_least": at_least}} | more.pop("guards", {})
+    guards = NO_WAIT | {"schedule": {"at_least": at_least}} | more.pop("guards", {})
     return job(guards=guards, **({"min_parallelism": 1, "max_parallelism": 16} | more))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import tidegate.engine.plan
 from tests.support.cases import AT, case, decide, evidence
-from tests.support.events import START, batch, codes, held, job, snapshot, steady
+from tests.support.events import NO_WAIT, START, batch, codes, held, job, snapshot, steady
 from tidegate.engine.costs import ChangeMemory, ClosedWay, MeasuredCost
 from tidegate.engine.guard import Verdict
 from tidegate.engine.guards import GUARDS
@@ -49,12 +49,11 @@ from tidegate.installed import engine
 GB = 10**9
 LAST = AT + 60.0
 """When the last snapshot of a growth is taken."""
-OPEN = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
 
 
 def guards(**options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return guards that do not wait, with some set."""
-    return OPEN | options
+    return NO_WAIT | options
 
 
 def growth(
@@ -863,7 +862,7 @@ def test_orders_of_yesterday_are_forgotten() -> None:
 
 def test_a_scale_down_waits_so_that_the_restarts_last_for_the_day() -> None:
     """After a third of the day's restarts at once, scale-downs come one by one; growth need not wait."""
-    spec = job(guards=OPEN | {"restart_budget": {"per_day": 24, "reserved_for_growth": 0}}, rescale=(Way.RESTART,))
+    spec = job(guards=guards(restart_budget={"per_day": 24, "reserved_for_growth": 0}), rescale=(Way.RESTART,))
     busy = remembered(ordered_at=tuple(int(LAST) - 1000 + 100 * number for number in range(8)))
     waits = shrinking(spec, **busy)
     assert held(waits)

@@ -40,12 +40,7 @@ class Job:
     """A job whose batches last 110 s: six tasks of 18 s on one slot, of records that waited when the batch began."""
 
     def __init__(self, rate: float, *, slots: int = 1, partitions: int = 6) -> None:
-        self.spec = job(
-            policy="tide",
-            policy_options={},
-            max_parallelism=8,
-            guards={"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}},
-        )
+        self.spec = job(policy="tide", policy_options={}, max_parallelism=8)
         self.rate, self.slots, self.partitions = rate, slots, partitions
         self.state = JobState.new()
         self.decisions: list[Decision] = []

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tests.support.cases import case, propose
-from tests.support.events import codes, job, steady
+from tests.support.events import NO_WAIT, codes, job, steady
 from tests.unit.test_cli_decide import lines_of
 from tests.unit.test_decider_handler import Bench
 from tidegate.cli import app
@@ -29,8 +29,7 @@ FROM_ONE = "13:01:00-13:30:00"
 
 def planned(time_zone: str | None, at_least: str = f"{FROM_ONE} | 12") -> JobSpec:
     """Return the spec of a job with a schedule in a time zone."""
-    quick = {"cooldown": {"up_seconds": 0, "down_seconds": 0}, "stabilization": {"seconds": 0}}
-    return job(time_zone=time_zone, guards=quick | {"schedule": {"at_least": at_least}})
+    return job(time_zone=time_zone, guards=NO_WAIT | {"schedule": {"at_least": at_least}})
 
 
 def decided(spec: JobSpec) -> Decision:
