@@ -14,7 +14,7 @@ from tidegate.archive.statements import signed_blocks
 from tidegate.archive.summary import TopicSummary, summary
 from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, connect
-from tidegate.cli.help import register
+from tidegate.cli.help import group
 from tidegate.cli.problems import Problem
 from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import check_reachable
@@ -22,11 +22,6 @@ from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay import export as exporting
 from tidegate.terminal import clock, figure, stderr, stdout, table
 
-app = typer.Typer(
-    help="Archive the topics as Parquet, every record once.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The archive's folder.")]
 FirstDay = Annotated[str | None, typer.Option("--first-day", metavar="YYYY-MM-DD", help="From this UTC day on.")]
 LastDay = Annotated[str | None, typer.Option("--last-day", metavar="YYYY-MM-DD", help="Up to and with this UTC day.")]
@@ -243,5 +238,4 @@ def _day(text: str | None, name: str) -> date | None:
         raise Problem(f"{name} {text!r} is no day", "write it as 2026-03-31; days are in UTC") from None
 
 
-for command in (run, compact, expire, show, export):
-    register(app, command)
+app = group("Archive the topics as Parquet, every record once.", run, compact, expire, show, export)

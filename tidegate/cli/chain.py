@@ -14,17 +14,12 @@ from tidegate.archive import keys, prove, statements
 from tidegate.archive.damage import Damage
 from tidegate.archive.store import CHAIN, load
 from tidegate.cli.archive import Folder
-from tidegate.cli.help import register
+from tidegate.cli.help import group
 from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, session
 from tidegate.terminal import figure, stdout, styled, table
 
-app = typer.Typer(
-    help="Sign what is archived, and verify it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 Key = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key.")]
 Trusted = Annotated[
     Path | None,
@@ -185,5 +180,4 @@ def _day(timestamp_ms: int) -> str:
         return f"timestamp {timestamp_ms}"
 
 
-for command in (new_key, head, rotate, verify):
-    register(app, command, command.__name__.replace("_", "-"))
+app = group("Sign what is archived, and verify it.", new_key, head, rotate, verify)

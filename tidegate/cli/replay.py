@@ -9,7 +9,7 @@ import typer
 
 from tidegate.cli.bars import bars
 from tidegate.cli.connect import Bootstrap, Prefix, Since, connect, connect_apart, instant_of
-from tidegate.cli.help import register
+from tidegate.cli.help import group
 from tidegate.cli.problems import NO
 from tidegate.cli.spark import LOCAL, Master, connector_jars, kafka_options, prepare_java
 from tidegate.cli.step import speed_of, step
@@ -20,11 +20,6 @@ from tidegate.replay import record as recording
 from tidegate.replay.report import render
 from tidegate.terminal import figure, stdout, table
 
-app = typer.Typer(
-    help="Record topics, go through recordings, publish them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 Job = Annotated[str | None, typer.Option("--job", help="Only this job.")]
 Recorded = Annotated[Path | None, typer.Option("--from", metavar="DIR", help="A recording.")]
 
@@ -161,5 +156,4 @@ def recompute(
         raise typer.Exit(NO)
 
 
-for command in (record, publish, recompute, step):
-    register(app, command)
+app = group("Record topics, go through recordings, publish them.", record, publish, recompute, step)
