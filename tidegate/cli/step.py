@@ -23,7 +23,6 @@ from tidegate.installed import engine
 from tidegate.replay.publish import Move, Sender, check_kept, mover, unmoved
 from tidegate.replay.schedule import Departure, Schedule, schedule
 from tidegate.replay.walk import Walk, WalkedEvent, details, heading
-from tidegate.runtime.publisher import Publisher
 from tidegate.terminal import is_terminal, stderr, stdout
 
 HELP = "Enter or space: next event · n: next decision · j: next event of this job · q: quit"
@@ -132,8 +131,7 @@ def _published(
     if not rebase:
         check_kept(settings, departures)
     move: Move = mover(source, departures, 1.0)[1] if rebase else unmoved
-    publisher = Publisher(settings)
-    sender = Sender(publisher, settings.topic_prefix, moved=rebase)
+    sender = Sender(settings, moved=rebase)
 
     def publish(departure: Departure) -> None:
         moved = move(departure)
@@ -145,7 +143,7 @@ def _published(
     try:
         yield publish
     finally:
-        publisher.flush()
+        sender.flush()
 
 
 @contextmanager

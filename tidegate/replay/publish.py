@@ -92,12 +92,11 @@ def publish(
         shift, move = mover(directory, departures, speed)
     else:
         check_kept(settings, departures)
-    publisher = Publisher(settings)
-    sender = Sender(publisher, settings.topic_prefix, moved=rebase)
+    sender = Sender(settings, moved=rebase)
     try:
         sent = _send(sender, departures, move, speed=speed, on_progress=on_progress)
     finally:
-        publisher.flush()
+        sender.flush()
     return Published(sent[SNAPSHOTS], sent[JOBS], sent[RESULTS], len(departures) - sent.total(), shift)
 
 
@@ -116,10 +115,10 @@ def check_kept(settings: ServiceSettings, departures: Schedule) -> None:
 class Sender:
     """Sends records, and waits between two of one pipeline that are on different topics."""
 
-    def __init__(self, publisher: Publisher, prefix: str, *, moved: bool) -> None:
+    def __init__(self, settings: ServiceSettings, *, moved: bool) -> None:
         """With `moved`, an event is sent as it is now, and not as the bytes that were recorded."""
-        self._publisher = publisher
-        self._prefix = prefix
+        self._publisher = Publisher(settings)
+        self._prefix = settings.topic_prefix
         self._moved = moved
         self._latest: dict[bytes, tuple[Topic, float]] = {}
 
