@@ -35,14 +35,14 @@ from tidegate.client import (
 )
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.events.topics import TOPICS
+from tidegate.events.topics import JOBS, TOPICS
 from tidegate.fleet.warnings import in_words
 from tidegate.installed import engine
 from tidegate.remote.checkpoints import candidates, query_id
 from tidegate.remote.files import Files, Place, entries, log_directory
 from tidegate.runtime.redis_server import remedy_of
 from tidegate.runtime.settings import without_login
-from tidegate.runtime.topics import check_topics, configurations, ensure_topics, jobs_partitions
+from tidegate.runtime.topics import configurations, ensure_topics, partition_counts, pipeline_partitions
 from tidegate.stack import StackError, StackInfo, status
 from tidegate.stack.jars import (
     KAFKA,
@@ -227,7 +227,8 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
     )
     try:
         created = ensure_topics(settings) if create_topics else []
-        partitions = check_topics(settings)
+        counts = partition_counts(settings)
+        partitions = pipeline_partitions(settings, counts)
     except Exception as error:  # noqa: BLE001  (whatever is wrong belongs in the report)
         problem = problem_of(error) or error
         remedy = "if topics are missing, run `tidegate doctor --create-topics`"
@@ -238,7 +239,7 @@ def _broker(settings: ClientSettings, create_topics: bool) -> Iterator[Finding]:
         f"{len(TOPICS)} topics with prefix {settings.topic_prefix!r}, {partitions} partitions per pipeline topic{note}"
     )
     yield Finding("ok", "topics", what)
-    jobs = jobs_partitions(settings)
+    jobs = counts[JOBS.named(settings.topic_prefix)]  # created with as many as the pipeline topics
     if jobs != partitions:
         yield Finding(
             "warn",

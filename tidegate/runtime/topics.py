@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from tidegate.events.topics import JOBS, TOPICS, Topic
+from tidegate.events.topics import TOPICS, Topic
 from tidegate.runtime.poll import retry
 from tidegate.runtime.reach import ask
 from tidegate.runtime.settings import ServiceSettings
@@ -146,11 +146,6 @@ def pipeline_partitions(settings: ServiceSettings, found: Mapping[str, int]) -> 
         text = f"the pipeline topics must have the same number of partitions, found {counts}"
         raise TopicsDoNotFit(f"{text}; if some were added, docs/own-cluster.md says what to do")
     return next(iter(counts.values()))
-
-
-def jobs_partitions(settings: ServiceSettings) -> int:
-    """Return the number of partitions of the jobs topic; it was created with as many as the pipeline topics."""
-    return partition_counts(settings)[JOBS.named(settings.topic_prefix)]
 
 
 def partition_counts(settings: ServiceSettings, timeout_seconds: float = 30.0) -> dict[str, int]:
