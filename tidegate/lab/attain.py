@@ -19,12 +19,8 @@ from tidegate.lab.score import Parts
 
 CACHE = Path(".tidegate/lab-cache")
 PACKAGE = Path(__file__).parents[1]
-CODE = (
-    "twin/*.py",
-    "lab/data/*.csv",
-    *(f"lab/{name}.py" for name in ("jobs", "kinds", "loads", "oracle", "pairs", "program")),
-)
-MORE_CODE = ("lab/score.py", "lab/simulate.py", "lab/traces.py")
+_OF_LAB = ("jobs", "kinds", "loads", "oracle", "pairs", "program", "score", "simulate", "traces")
+CODE = ("twin/*.py", "lab/data/*.csv", *(f"lab/{name}.py" for name in _OF_LAB))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ def attainable(pair: Pair, ways: tuple[Way, ...], folder: Path = CACHE) -> Attai
 def digest() -> str:
     """Return a digest of everything that the plans depend on."""
     found = hashlib.sha256()
-    for pattern in (*CODE, *MORE_CODE):
+    for pattern in CODE:
         for path in sorted(PACKAGE.glob(pattern)):
             found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()[:16]
