@@ -13,7 +13,7 @@ exception from the handler the process must exit without acknowledging the recor
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from services.decider.job_memory import JobMemory, ids_of, key_of
@@ -236,11 +236,19 @@ class Handler:
         return link.neighbour(found[1].outlook if found is not None and is_newest else NO_OUTLOOK)
 
     def _memory_of(self, key: bytes) -> JobMemory:
-        """Return the job's memory: the live object if the outbox still has its bytes."""
-        kept = self.outbox.kept(key)
+        """Return the job's memory; an empty one if it is new, or was removed since and is added again."""
+        kept, removal = self.outbox.kept(key), self.specs.removal(ids_of(key)[1])
         if kept is None:
             self._live.pop(key, None)
-            return JobMemory(JobState.new())
+            return JobMemory(JobState.new(), removal=removal)
+        memory = self._read(key, kept)
+        if memory.removal is not None and memory.removal < removal:
+            log.info("job %s was removed and added again: its state is forgotten", ids_of(key)[1])
+            return JobMemory(JobState.new(), removal=removal)
+        return replace(memory, removal=removal) if memory.removal is None else memory
+
+    def _read(self, key: bytes, kept: bytes) -> JobMemory:
+        """Return the memory that the outbox has for a job: the live object, if it has its bytes."""
         live = self._live.get(key)
         if live is not None and live[0] is kept:
             return live[1]

@@ -38,6 +38,8 @@ class JobMemory:
     """Ids of the newest results, pending or used."""
     epoch: int = -1
     """The highest epoch of a command that had a result, other than that it was refused."""
+    removal: int | None = None
+    """The newest removal of the job that was known, as `Specs.removal`; None from an older decider, which told none."""
     outlook: Outlook = NO_OUTLOOK
     """What the decisions tell neighbouring jobs; unknown after a restart."""
 
@@ -70,6 +72,8 @@ class JobMemory:
             wire["seen"] = self.seen
         if self.epoch >= 0:
             wire["epoch"] = self.epoch
+        if self.removal is not None:
+            wire["removal"] = self.removal
         return to_json(wire)
 
     @classmethod
@@ -78,7 +82,8 @@ class JobMemory:
         wire = from_json(raw)
         pending = _RESULTS.validate_json(to_json(wire.get("pending", ())), extra="ignore")
         seen, epoch = tuple(wire.get("seen", ())), int(wire.get("epoch", -1))
-        return cls(state=from_wire(wire["state"]), pending=pending, seen=seen, epoch=epoch)
+        removal = None if (told := wire.get("removal")) is None else int(told)
+        return cls(state=from_wire(wire["state"]), pending=pending, seen=seen, epoch=epoch, removal=removal)
 
 
 def key_of(pipeline_id: str, job_id: str) -> bytes:

@@ -75,6 +75,9 @@ class Specs(Protocol):
     def has(self, pipeline_id: str, job_id: str) -> bool:
         """Return whether the job is on the jobs topic, in this pipeline. One whose spec cannot be used counts too."""
 
+    def removal(self, job_id: str) -> int:
+        """Return the offset of the newest record that removed the job; -1 if the jobs topic has none."""
+
     async def caught_up(self) -> None:
         """Return when every spec that was on the jobs topic at the call applies, or after a bounded wait."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 
 from services.decider.handler import CONSUMER
@@ -32,8 +32,11 @@ CATCH_UP_SECONDS = 2.0
 class SpecBook:
     """Specs by job id, and the links between jobs of one pipeline. Immutable."""
 
-    def __init__(self, specs: Iterable[JobSpec], unusable: Iterable[str] = ()) -> None:
+    def __init__(
+        self, specs: Iterable[JobSpec], unusable: Iterable[str] = (), removals: Mapping[str, int] | None = None
+    ) -> None:
         self._unusable = frozenset(unusable)
+        self._removals = dict(removals or {})
         self._specs = {spec.job_id: spec for spec in specs}
         self._links = find_links(self._specs.values())
 
@@ -45,6 +48,10 @@ class SpecBook:
         """Return whether the job is on the jobs topic, in this pipeline. One whose spec cannot be used counts too."""
         spec = self._specs.get(job_id)
         return job_id in self._unusable if spec is None else spec.pipeline_id == pipeline_id
+
+    def removal(self, job_id: str) -> int:
+        """Return the offset of the newest record that removed the job; -1 if none is known."""
+        return self._removals.get(job_id, -1)
 
     async def caught_up(self) -> None:
         """Return at once: a book never changes."""
@@ -111,6 +118,10 @@ class CurrentSpecs:
         """Return whether the job is on the jobs topic, in this pipeline. One whose spec cannot be used counts too."""
         return self._book.has(pipeline_id, job_id)
 
+    def removal(self, job_id: str) -> int:
+        """Return the offset of the newest record that removed the job; -1 if none is known."""
+        return self._book.removal(job_id)
+
     async def caught_up(self) -> None:
         """Return when a poll that started after the call has ended, or after `CATCH_UP_SECONDS`."""
         wanted = self._polls + 2  # the current poll may have started before the call
@@ -139,13 +150,13 @@ class CurrentSpecs:
     def _follow(self) -> None:
         with closing(JobsView(self._settings, self._refused, check=engine().check)) as view:
             view.load()
-            self._book = SpecBook(view, view.unusable)
+            self._book = SpecBook(view, view.unusable, view.removals)
             log.info("read the specs of %d jobs", len(self._book))
             self._ready.set()
             while not self._stopping.wait(self._poll_seconds):
                 changed = view.poll()
                 if changed:
-                    self._book = SpecBook(view, view.unusable)
+                    self._book = SpecBook(view, view.unusable, view.removals)
                     log.info("specs changed: %s", ", ".join(sorted(set(changed))))
                 self._polls += 1
 

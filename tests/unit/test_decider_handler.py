@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -689,6 +690,46 @@ def test_a_removed_job_is_forgotten_and_starts_from_scratch_if_added_again() -> 
     assert state is not None, "a keyframe tells the audit that the state starts from scratch"
     assert state.state == to_wire(JobState.new())
     assert bench.commands()[-1].epoch > first.epoch
+
+
+def test_a_job_removed_and_added_again_unseen_starts_from_scratch(caplog: pytest.LogCaptureFixture) -> None:
+    """While no decider ran, or faster than one looks. It starts over once, and not if the removal is older."""
+    bench = Bench()
+    bench.take(snapshot(1))
+    removed = SpecBook([job()], removals={"rates": 7})
+    bench.specs = bench.handler.specs = removed
+    bench.take(result("c-1", Phase.VERIFIED, 15))
+    assert JobMemory.from_bytes(bench.outbox.table[key_of("rates", "rates")]).state == JobState.new()
+    with caplog.at_level(logging.INFO):
+        bench.take(snapshot(2))
+    bench.again()
+    bench.take(snapshot(3))
+    bench.specs = SpecBook([job()], removals={"rates": 3})  # of a decider that is behind
+    bench.again()
+    bench.take(snapshot(4))
+    keyframes = [decision.keyframe for decision in bench.decisions()]
+    assert [keyframe is not None and keyframe.state == to_wire(JobState.new()) for keyframe in keyframes] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert JobMemory.from_bytes(bench.outbox.table[key_of("rates", "rates")]).state.decisions == 3
+
+
+def test_a_state_of_an_older_decider_survives_a_removal_before_it() -> None:
+    """It does not tell which removals it knows, so the job keeps what it has learned; later ones count."""
+    bench = Bench()
+    bench.take(snapshot(1))
+    (key,) = bench.outbox.table
+    bench.outbox.table[key] = re.sub(rb',"removal":-?[0-9]+', b"", bench.outbox.table[key])
+    bench.specs = SpecBook([job()], removals={"rates": 7})
+    bench.again()
+    bench.take(snapshot(2))
+    assert JobMemory.from_bytes(bench.outbox.table[key]).state.decisions == 2
+    bench.handler.specs = SpecBook([job()], removals={"rates": 8})
+    bench.take(snapshot(3))
+    assert JobMemory.from_bytes(bench.outbox.table[key]).state.decisions == 1
 
 
 def test_a_job_that_changes_its_pipeline_leaves_no_state_behind() -> None:

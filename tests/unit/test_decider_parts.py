@@ -267,6 +267,7 @@ class FakeJobsView:
     def __init__(self, *specs: JobSpec) -> None:
         self.specs = list(specs)
         self.unusable = {"broken"}
+        self.removals = {"rates": 3}
         self.coming: list[JobSpec] = []
         self.failure: Exception | None = None
         self.closed = threading.Event()
@@ -334,6 +335,7 @@ def test_a_spec_that_has_arrived_is_there_after_catching_up(
     assert [spec.job_id for spec in specs] == ["rates"]
     assert specs.get("orders") is None
     assert [specs.has("rates", id_) for id_ in ("rates", "broken", "orders")] == [True, True, False]
+    assert [specs.removal(id_) for id_ in ("rates", "orders")] == [3, -1]
     view.coming.append(job("orders"))
     asyncio.run(specs.caught_up())
     assert specs.get("orders") == job("orders")
@@ -390,6 +392,17 @@ def test_a_new_job_whose_spec_cannot_be_used_is_known(monkeypatch: pytest.Monkey
     asyncio.run(specs.caught_up())
     assert specs.has("new", "new")
     specs.stop()
+
+
+def test_the_newest_removal_of_a_job_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the job has been added again since: its state may be from before."""
+    added, removed, again = FakeMessage(0, 4, job()), FakeMessage(0, 5, b"", key=b"rates"), FakeMessage(0, 6, job())
+    monkeypatch.setattr(removed, "value", lambda: None)
+    reader = types.SimpleNamespace(read_to_end=lambda *_, **__: iter((added, removed, again)))
+    monkeypatch.setattr("tidegate.runtime.jobs.TopicReader", lambda *_: reader)
+    view = JobsView(DeciderSettings())
+    view.load()
+    assert ([spec.job_id for spec in view], view.removals) == (["rates"], {"rates": 5})
 
 
 def test_specs_that_nobody_follows_any_more_end_the_decider(view: FakeJobsView) -> None:

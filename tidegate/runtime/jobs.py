@@ -39,6 +39,8 @@ class JobsView:
         """Keys of the topic under which the newest record is a spec that cannot be used, with what is wrong with it."""
         self.unusable_versions: dict[str, int] = {}
         """Their versions; 0 where they tell none."""
+        self.removals: dict[str, int] = {}
+        """Offset of the newest record that removed each job, as far as Kafka still has it."""
         self.unknown: dict[str, list[str]] = {}
         """Fields of the specs that this version does not know, by job: a newer Tidegate has written them."""
 
@@ -78,6 +80,7 @@ class JobsView:
             self.unusable.pop(job_id, None)
             self._specs.pop(job_id, None)
             self.unknown.pop(job_id, None)
+            self.removals[job_id] = record.offset
             return job_id if was_here else None
         try:
             spec = self._read(record)
