@@ -23,7 +23,7 @@ from tidegate.events.way import Way
 from tidegate.launcher.control.claims import Claims
 from tidegate.launcher.control.files import Control, Token
 from tidegate.launcher.main import parse
-from tidegate.launcher.programs import main_class
+from tidegate.launcher.programs import gate, main_class
 from tidegate.launcher.programs.main_class import MainClass
 from tidegate.launcher.queries.checkpoints import CheckpointPlaces
 from tidegate.launcher.reports.driver_log import DriverLog
@@ -260,3 +260,33 @@ def test_a_spec_that_mixes_both_kinds_is_refused(application: dict[str, Any], sa
     """The error names the fields, the values and what to do."""
     with pytest.raises(ValueError, match=said):
         _jvm_job(**application)
+
+
+def test_the_gate_is_where_spark_looks_for_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, queries would start without a look at the fence."""
+    loaded: list[Any] = []
+    monkeypatch.setattr(gate, "load_java", lambda *args: loaded.append(args))
+    jvm = types.SimpleNamespace(tidegate=types.SimpleNamespace(Gate="the class"))
+    assert gate.load_gate(jvm) == "the class"
+    ((into, source, files),) = loaded
+    assert into is jvm
+    assert source.is_file()
+    assert files == {"META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider": b"tidegate.Gate\n"}
+    assert "class Gate" in source.read_text()
+
+
+def test_the_application_of_a_main_class_looks_like_one_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher asks it for its id, its master and its settings, and whether it was stopped."""
+    monkeypatch.setattr(gate, "SparkConf", lambda *, _jconf: f"SparkConf of {_jconf}")
+    stopped = [False]
+    spark = types.SimpleNamespace(
+        applicationId=lambda: "app-1", master=lambda: "yarn", getConf=lambda: "conf", isStopped=lambda: stopped[0]
+    )
+    jvm = types.SimpleNamespace(
+        JavaSparkContext=types.SimpleNamespace(fromSparkContext=lambda of: types.SimpleNamespace(sc=lambda: of))
+    )
+    context = gate.DriverContext(jvm, spark)
+    assert (context.applicationId, context.master, context.getConf()) == ("app-1", "yarn", "SparkConf of conf")
+    assert not context.stopped
+    stopped[0] = True
+    assert context.stopped
