@@ -5,11 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import tidegate
 from tidegate import launcher
 from tidegate.launcher.control.files import Control, Token
+from tidegate.launcher.programs.script import Script
+
+if TYPE_CHECKING:
+    from tidegate.launcher.run.launch import Launch
 
 PACKAGES = ("launcher", "engine", "schemas", "services", "runtime", "control", "tidegate")
 
@@ -30,6 +43,48 @@ while not pathlib.Path("control-dir/rates/stopped-1-1.json").exists():
 DataStreamWriter.start(types.SimpleNamespace(_spark=types.SimpleNamespace(sparkContext=None)))
 """
 """Starts a query while the run is being stopped."""
+
+
+STARTS = """
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+DataStreamWriter.start("writer", path="p")
+DataStreamWriter.toTable("other", "t")
+"""
+"""Starts two queries."""
+
+WRAPPED = (
+    (DataStreamWriter, ("start", "toTable")),
+    (StreamingQuery, ("awaitTermination", "stop", "isActive")),
+    (StreamingQueryManager, ("awaitAnyTermination", "active", "get")),
+    (SparkContext, ("stop", "_initialize_context")),
+    (SparkSession.Builder, ("getOrCreate", "create")),
+)
+
+
+class FakeLaunch:
+    """What a script's launch is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.run = types.SimpleNamespace(report_failure=self.asked.append, explain_missing=self.asked.append)
+        self.second = types.SimpleNamespace(wait_for_taken=lambda: self.asked.append("wait for taken"))
+        self.turn = types.SimpleNamespace()
+        self.say = self.wait_for_stop = lambda *_: None
+
+    def start_query(self, start: Callable[..., Any], writer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Note the start."""
+        self.asked.append((start, writer, args, kwargs))
+
+
+@pytest.fixture
+def fake_launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
+    """Return a launch for scripts in this process, whose wraps end with the test."""
+    for of, names in WRAPPED:
+        for name in names:
+            monkeypatch.setattr(of, name, getattr(of, name))
+    monkeypatch.setattr(Script, "_make_way", lambda _script: None)
+    return FakeLaunch()
 
 
 def _launched(script: Path) -> subprocess.CompletedProcess[str]:
@@ -91,6 +146,40 @@ def test_a_script_that_exits_keeps_its_exit_code(tmp_path: Path) -> None:
         assert _launched(script).returncode == code
         facts = json.loads((tmp_path / "control-dir" / "rates" / "running-1-1.json").read_text())
         assert facts.get("error") == error
+
+
+def test_each_way_to_start_a_query_asks_the_launch(tmp_path: Path, fake_launch: FakeLaunch) -> None:
+    """And all that a script could learn, or end, or change by itself is wrapped before it runs."""
+    before = [(of, name, getattr(of, name)) for of, names in WRAPPED for name in names]
+    start, to_table = DataStreamWriter.start, DataStreamWriter.toTable
+    script = tmp_path / "script.py"
+    script.write_text(STARTS)
+    Script(str(script), []).run(cast("Launch", fake_launch))
+    started = [(start, "writer", (), {"path": "p"}), (to_table, "other", ("t",), {})]
+    assert fake_launch.asked == [*started, "wait for taken"]
+    assert [(of, name) for of, name, was in before if getattr(of, name) is was] == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "fails"),
+    [
+        ("raise ValueError('no topic')", True),
+        ("import sys; sys.exit('no topic')", True),
+        ("import sys; sys.exit(3)", True),
+        ("import sys; sys.exit()", False),
+        ("import sys; sys.exit(0)", False),
+        ("from tidegate.launcher.queries.query_start import Fenced; raise Fenced('a newer run is allowed')", False),
+    ],
+)
+def test_a_script_that_does_not_end_as_it_meant_to_has_failed(
+    tmp_path: Path, fake_launch: FakeLaunch, ends: str, *, fails: bool
+) -> None:
+    """Nobody waits for queries then, and its end is what Python makes of it."""
+    script = tmp_path / "script.py"
+    script.write_text(ends)
+    with pytest.raises((ValueError, SystemExit)) as ended:
+        Script(str(script), []).run(cast("Launch", fake_launch))
+    assert fake_launch.asked == ([ended.value] if fails else [])
 
 
 def test_a_script_that_starts_its_query_again_ends_well_when_the_run_is_stopped(tmp_path: Path) -> None:
