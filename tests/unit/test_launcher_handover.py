@@ -102,6 +102,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
 
 def test_a_script_does_not_notice_that_its_query_is_held(script: Script) -> None:
     """A held query looks active; once it is resumed, the same handle is the new query's, and waiting goes on."""
+    assert script.manager.get("q")._jsq is script.query._jsq
     waiting = script.wait_in_background(script.query.awaitTermination)
     any_of = script.wait_in_background(script.manager.awaitAnyTermination)
     first = script.query._jsq
