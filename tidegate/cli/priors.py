@@ -99,31 +99,12 @@ def _state(wire: dict[str, object]) -> tuple[JobState, TideMemory]:
 
 def _show(prior: Prior) -> None:
     console = stdout()
-    jobs, columns = ", ".join(prior.learned_from), ("slots", "records/s", "overhead s per batch", "batches")
-    console.print(
-        table(
-            f"Capacity, from {jobs}",
-            columns,
-            [
-                (
-                    size.slots,
-                    figure(1.0 / size.record_seconds),
-                    f"{size.overhead_seconds:.2f}",
-                    f"{size.batches:.0f}",
-                )
-                for size in prior.sizes
-            ],
-            right=columns,
-        )
-    )
-    console.print(
-        table(
-            "Cost of a change",
-            ("way", "outage s", "delay s", "changes"),
-            [
-                (way.way.value, f"{way.outage_seconds:.1f}", f"{way.delay_seconds:.1f}", way.changes)
-                for way in prior.ways
-            ],
-            right=("outage s", "delay s", "changes"),
-        )
-    )
+    columns: tuple[str, ...] = ("slots", "records/s", "overhead s per batch", "batches")
+    sizes = [
+        (size.slots, figure(1.0 / size.record_seconds), f"{size.overhead_seconds:.2f}", f"{size.batches:.0f}")
+        for size in prior.sizes
+    ]
+    console.print(table(f"Capacity, from {', '.join(prior.learned_from)}", columns, sizes, right=columns))
+    columns = ("way", "outage s", "delay s", "changes")
+    ways = [(way.way.value, f"{way.outage_seconds:.1f}", f"{way.delay_seconds:.1f}", way.changes) for way in prior.ways]
+    console.print(table("Cost of a change", columns, ways, right=columns[1:]))
