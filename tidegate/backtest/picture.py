@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
 from tidegate.backtest.backtest import JobReport, Side
 from tidegate.backtest.delays import mean_delays
 from tidegate.backtest.fitting import Stretch
+from tidegate.lab.picture import png
 
 # Distinguishable with colour blindness (Okabe and Ito).
 COLORS = ("#555555", "#1f5fa8", "#e07b00")
@@ -54,7 +53,7 @@ def compared(report: JobReport) -> str:
         panel.grid(alpha=0.25)
     where = (report.split / unit, 0.03)
     panels[1].annotate(" kept back from the search", where, xycoords=("data", "axes fraction"), fontsize=8)
-    return _png(figure)
+    return b64encode(png(figure, DPI)).decode()
 
 
 def scale_delays(panel: Axes, objective: float) -> None:
@@ -93,7 +92,7 @@ def checked(stretches: Sequence[Stretch]) -> str:
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.25)
     delay.legend(loc="upper left", fontsize=8)
-    return _png(figure)
+    return b64encode(png(figure, DPI)).decode()
 
 
 def _slots(side: Side, unit: float) -> tuple[list[float], list[int]]:
@@ -105,10 +104,3 @@ def _unit(seconds: float) -> tuple[float, str]:
     return (
         (60.0, "minutes") if seconds < 3 * 3600 else (3600.0, "hours") if seconds < 4 * 86_400 else (86_400.0, "days")
     )
-
-
-def _png(figure: Figure) -> str:
-    figure.set_dpi(DPI)
-    target = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(target)
-    return b64encode(target.getvalue()).decode()

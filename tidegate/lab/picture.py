@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -102,5 +103,12 @@ def slots(panel: Any, line: Curve, changes_at: Sequence[float], objective_second
 def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, creating missing directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.set_dpi(DPI)
-    FigureCanvasAgg(figure).print_png(str(path))
+    path.write_bytes(png(figure))
+
+
+def png(figure: Figure, dpi: int = DPI) -> bytes:
+    """Return a figure as PNG."""
+    out = BytesIO()
+    figure.set_dpi(dpi)
+    FigureCanvasAgg(figure).print_png(out)
+    return out.getvalue()

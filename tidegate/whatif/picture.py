@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from io import BytesIO
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tidegate.lab.picture import CHANGE, DPI, LATE
+from tidegate.lab.picture import CHANGE, LATE, png
 from tidegate.whatif.course import Point
 from tidegate.whatif.trial import Trial
 
@@ -24,10 +22,7 @@ Value = Callable[[Point], float | None]
 
 def draw(trial: Trial) -> bytes:
     """Return size, delay and lag of both as PNG; a band shows what the twin's runs differ by."""
-    figure, out = figure_of(trial), BytesIO()
-    figure.set_dpi(DPI)
-    FigureCanvasAgg(figure).print_png(out)
-    return out.getvalue()
+    return png(figure_of(trial))
 
 
 def figure_of(trial: Trial) -> Figure:
