@@ -26,7 +26,6 @@ from tidegate.whatif.report import (
     as_json,
     changes_of_spec,
     difference_rows,
-    figure_rows,
     heading,
     how_sure,
 )
@@ -127,7 +126,7 @@ def _show(trial: Trial, found: list[DecisionDifference], rows: int) -> None:
         console.print()
     if figures := rows_of(trial):
         columns = FIGURE_COLUMNS if trial.sureness is not None else FIGURE_COLUMNS[:-1]
-        cells = [row[: len(columns)] for row in figure_rows(figures)]
+        cells = [row[: len(columns)] for row in figures]
         console.print(table("In figures", columns, cells, right=columns[1:]))
         console.print()
     for line in how_sure(trial):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from tidegate.events.job import JobSpec, Tariff
 from tidegate.events.way import Way
@@ -44,8 +45,7 @@ class Figures:
         return self.ways.total()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One figure of what ran, what would have run, and of the recorded decisions on the twin, in words."""
 
     name: str

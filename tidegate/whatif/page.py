@@ -25,7 +25,7 @@ def page(trial: Trial, found: Sequence[DecisionDifference], picture: bytes) -> s
         changed=told.changes_of_spec(trial),
         picture=base64.b64encode(picture).decode(),
         figure_columns=told.FIGURE_COLUMNS,
-        figures=told.figure_rows(rows_of(trial)),
+        figures=rows_of(trial),
         how_sure=told.how_sure(trial),
         columns=told.COLUMNS,
         differences=told.difference_rows(found),

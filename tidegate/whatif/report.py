@@ -12,7 +12,7 @@ from tidegate.operate import leaves
 from tidegate.terminal import clock, figure
 from tidegate.whatif.course import Course
 from tidegate.whatif.differences import DecisionDifference
-from tidegate.whatif.figures import Row, figures_of, length
+from tidegate.whatif.figures import figures_of, length
 from tidegate.whatif.trial import Trial
 
 COLUMNS = ("at", "times", "was", "would be", "first difference", "why")
@@ -47,11 +47,6 @@ def difference_rows(found: Iterable[DecisionDifference]) -> list[tuple[str, ...]
         )
         for one in found
     ]
-
-
-def figure_rows(rows: Iterable[Row]) -> list[tuple[str, ...]]:
-    """Return the rows of the table of figures."""
-    return [(row.name, row.recorded, row.tried, row.control) for row in rows]
 
 
 def how_sure(trial: Trial) -> list[str]:
