@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -84,13 +85,9 @@ class RecomputeResult:
         return self._sum("differing")
 
     @property
-    def not_recomputable(self) -> dict[str, int]:
+    def not_recomputable(self) -> Counter[str]:
         """Number of decisions that could not be recomputed, by the name of their `NotRecomputable`."""
-        counts: dict[str, int] = {}
-        for job in self.jobs:
-            for name, count in job.not_recomputable.items():
-                counts[name] = counts.get(name, 0) + count
-        return counts
+        return sum((job.not_recomputable for job in self.jobs), Counter[str]())
 
     @property
     def first(self) -> Difference | None:

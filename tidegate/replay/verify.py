@@ -11,6 +11,7 @@ decision that cannot be recomputed is counted by its reason and never as identic
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -56,7 +57,7 @@ class JobTally:
     differing: int = 0
     other_version: int = 0
     """Decisions by another engine version, which say nothing about this one."""
-    not_recomputable: dict[str, int] = field(default_factory=dict)
+    not_recomputable: Counter[str] = field(default_factory=Counter)
     """Count by the name of a `NotRecomputable`."""
     repeated: int = 0
     """How many of all these are not the first decision on their snapshot."""
@@ -141,8 +142,7 @@ class JobVerifier:
         elif reason is None:
             self._tally.other_version += 1
         else:
-            counts = self._tally.not_recomputable
-            counts[reason.name] = counts.get(reason.name, 0) + 1
+            self._tally.not_recomputable[reason.name] += 1
         self._forget()
 
     def tally(self) -> JobTally:
