@@ -11,6 +11,7 @@ import pytest
 from services.collector.schedule import Schedule
 from tests.support.events import job
 from tidegate.events.job import JobSpec
+from tidegate.sparklog.application_run import Interval
 
 T = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EPOCH = int(T.timestamp())
@@ -105,7 +106,7 @@ def test_a_clock_that_was_far_ahead_is_forgotten(caplog: pytest.LogCaptureFixtur
     spec = every(10)
     schedule = started(spec)
     schedule.due([spec], at(0.1))
-    begin, due = math.floor(back / 10) * 10, []
+    begin, due = math.floor(back / 10) * 10, list[Interval]()
     with caplog.at_level(logging.WARNING):
         for half in range(100):
             due += schedule.due([spec], at(back + half / 2)).values()
