@@ -54,9 +54,9 @@ def most_of_it(job: str) -> Hold:
     return Hold(job, "blue", f"decision-{job}", 8, until, until)
 
 
-async def refreshed(reservations: RedisReservations, wanted: RedisView, seconds: float = 20.0) -> list[RedisView]:
+async def refreshed(reservations: RedisReservations, wanted: RedisView) -> list[RedisView]:
     """Refresh until Redis is found as wanted; return what was found before."""
-    until, found = time.monotonic() + seconds, list[RedisView]()
+    until, found = time.monotonic() + 20.0, list[RedisView]()
     while (view := await reservations.refresh()) is not wanted:
         assert time.monotonic() < until, found
         found.append(view)

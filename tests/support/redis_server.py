@@ -21,9 +21,9 @@ BUS = 10_000
 
 
 @contextmanager
-def running_redis(server: Path, folder: Path, *options: str, port: int | None = None) -> Iterator[Redis]:
+def running_redis(server: Path, folder: Path, *options: str) -> Iterator[Redis]:
     """Run a server on a free port and yield a client of its administrator, which decodes answers."""
-    with _running(server, folder, *options, port=port) as (client, _):
+    with _running(server, folder, *options) as (client, _):
         yield client
 
 

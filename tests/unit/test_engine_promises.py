@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -83,15 +83,12 @@ def fixed(size: int, guards: dict[str, Any] | None = None, **more: Any) -> JobSp
 
 
 def until_ordered(
-    spec: JobSpec,
-    shots: Iterable[MetricSnapshot],
-    state: JobState | None = None,
-    step: Callable[..., tuple[JobState, Decision]] = fixed_step,
+    spec: JobSpec, shots: Iterable[MetricSnapshot], state: JobState | None = None
 ) -> tuple[JobState, Decision]:
     """Decide on snapshots until a command is ordered; return the last state and decision."""
     state, decision = state or JobState.new(), None
     for shot in shots:
-        state, decision = step(state, shot, spec, observed(shot))
+        state, decision = fixed_step(state, shot, spec, observed(shot))
         if decision.command is not None:
             break
     assert decision is not None

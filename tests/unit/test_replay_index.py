@@ -35,9 +35,9 @@ def records(recording: Path, job: bytes | None = None) -> list[tuple[Key, bytes]
     return list(with_values(files, sorted(rows)))
 
 
-def rewrite(recording: Path, change: Callable[[dict[str, Any]], str | bytes], name: str = "decisions.ndjson") -> None:
-    """Change every line of a file."""
-    file = recording / name
+def rewrite(recording: Path, change: Callable[[dict[str, Any]], str | bytes]) -> None:
+    """Change every line of the decisions."""
+    file = recording / "decisions.ndjson"
     lines = [change(json.loads(line)) for line in file.read_bytes().splitlines()]
     file.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
 
