@@ -15,7 +15,8 @@ from rich.text import Text
 
 from demo.watch import Timeline
 from tidegate.events.decision import Decision
-from tidegate.terminal import STYLES, size
+from tidegate.terminal import STYLES
+from tidegate.words import size
 
 PLAIN_SECONDS = 5.0
 BARS = " ▁▂▃▄▅▆▇█"

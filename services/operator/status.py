@@ -13,7 +13,7 @@ from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.fleet import FleetJob, Trouble
 from tidegate.launcher.control.config_map import JOB_LABEL
 from tidegate.launcher.kubernetes.pods import ROLE_LABEL
-from tidegate.terminal import size
+from tidegate.words import size
 
 KEEPS_UP = CHANGING | {Status.FINE}
 """Statuses of a job that nobody has to look at."""

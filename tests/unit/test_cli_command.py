@@ -52,7 +52,8 @@ from tidegate.events.wire import Wire
 from tidegate.operate import differences
 from tidegate.replay.source import NoSpark, start_session
 from tidegate.stack import StackError
-from tidegate.terminal import PIPE_WIDTH, clock
+from tidegate.terminal import PIPE_WIDTH
+from tidegate.words import clock
 
 STEP = timedelta(seconds=10)
 ALL: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -227,7 +228,8 @@ def test_ctrl_c_while_typer_reads_the_options_leaves_no_traceback(monkeypatch: p
 
 def test_a_console_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra `console`: one line, the command that installs it, and exit code 2."""
-    monkeypatch.setitem(sys.modules, "tidegate.console.server", None)
+    monkeypatch.delitem(sys.modules, "tidegate.console.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     ran = CliRunner().invoke(app, ["console"])
     assert ran.exit_code == 2
     assert "pip install 'tidegate[console]'" in ran.stderr

@@ -119,10 +119,9 @@ def test_a_service_that_is_given_arguments_does_not_start(service: str, argument
         ("collector", "zstandard", "collector"),
         ("decider", "faust", "decider"),
         ("actuator", "redis", "actuator"),
-        ("operator", "rich", "operator"),
+        ("operator", "confluent_kafka", "operator"),
         ("keda", "grpc", "keda"),
         ("console", "uvicorn", "console-service"),
-        ("decider", "confluent_kafka", "decider"),
     ],
 )
 def test_without_its_packages_a_service_says_what_to_install(service: str, package: str, extra: str) -> None:

@@ -18,10 +18,10 @@ from tidegate.events.way import Way
 from tidegate.lab.jobs import batch_bound, sizes_of
 from tidegate.lab.simulate import JobRecording
 from tidegate.lab.tunings import DEFAULTS, Tuning
-from tidegate.terminal import size
 from tidegate.twin.load import Load
 from tidegate.twin.model import JobModel
 from tidegate.twin.schedule import demand
+from tidegate.words import size
 
 HEADROOM = 1.5
 """The largest size proposed keeps up with this multiple of the highest load."""

@@ -20,7 +20,8 @@ from tidegate.cli.spark import LOCAL, Master, kafka_options, session
 from tidegate.client import check_reachable
 from tidegate.events.topics import JOBS, TOPICS, Topic
 from tidegate.replay import export as exporting
-from tidegate.terminal import clock, figure, stderr, stdout, table
+from tidegate.terminal import stderr, stdout, table
+from tidegate.words import clock, figure
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The archive's folder.")]
 FirstDay = Annotated[str | None, typer.Option("--first-day", metavar="YYYY-MM-DD", help="From this UTC day on.")]

@@ -35,9 +35,10 @@ from tidegate.lab.score import TooShort
 from tidegate.lab.traces import read_trace
 from tidegate.remote.files import Files
 from tidegate.replay.source import start_session, stop_session
-from tidegate.terminal import some, stdout, table
+from tidegate.terminal import stdout, table
 from tidegate.twin.model import JobModel
 from tidegate.twin.topic import even
+from tidegate.words import some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,13 +15,14 @@ from tidegate.cli.outputs import Output, even_if_unread, png, write_files
 from tidegate.cli.problems import Problem
 from tidegate.cli.recorded import recorded_job
 from tidegate.events.snapshot import MetricSnapshot, MicroBatch
-from tidegate.terminal import figure, stdout, table
+from tidegate.terminal import stdout, table
 from tidegate.twin.calibrate import Calibration, batch_error, calibrate
 from tidegate.twin.calibrate_ways import Sized
 from tidegate.twin.recorded import CannotCalibrate, Part, every
 from tidegate.twin.rerun import FLOOR_SECONDS, Comparison, carried_out, compare, rerun
 from tidegate.whatif.recorded import RecordedJob
 from tidegate.whatif.trial import Progress
+from tidegate.words import figure
 
 
 @dataclass(frozen=True, slots=True)

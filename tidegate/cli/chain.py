@@ -18,7 +18,8 @@ from tidegate.cli.help import group
 from tidegate.cli.outputs import even_if_unread
 from tidegate.cli.problems import NO, Problem
 from tidegate.cli.spark import LOCAL, Master, session
-from tidegate.terminal import figure, stdout, styled, table
+from tidegate.terminal import stdout, styled, table
+from tidegate.words import figure
 
 Key = Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key.")]
 Trusted = Annotated[

@@ -57,7 +57,8 @@ from tidegate.stack.jars import (
 from tidegate.stack.java import find_java
 from tidegate.stack.redis import find_redis
 from tidegate.stack.versions import SPARK_VERSIONS, known
-from tidegate.terminal import some, stdout, styled, table
+from tidegate.terminal import stdout, styled, table
+from tidegate.words import some
 
 DEMO_MEMORY_GB = 4.0
 """What the demo's Kafka, Redis, Spark master, worker, driver and executors need together."""

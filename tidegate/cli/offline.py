@@ -30,7 +30,8 @@ from tidegate.events.wire import Wire
 from tidegate.fleet.explain import spans_of
 from tidegate.installed import engine
 from tidegate.replay.files import numbered, part_of
-from tidegate.terminal import clock, figure, some, stderr, stdout, styled, table
+from tidegate.terminal import stderr, stdout, styled, table
+from tidegate.words import clock, figure, some
 
 W = TypeVar("W", bound=Wire)
 

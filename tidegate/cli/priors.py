@@ -21,7 +21,8 @@ from tidegate.engine.tide.policy import Tide
 from tidegate.engine.tide.prior import learn_prior
 from tidegate.events.decision import Decision
 from tidegate.events.job import Prior
-from tidegate.terminal import figure, stdout, table
+from tidegate.terminal import stdout, table
+from tidegate.words import figure
 
 LOOK_BACK = timedelta(hours=2)
 """A job's state is on the decisions topic with every hundredth decision: every 17 minutes at an interval of 10 s."""

@@ -18,7 +18,8 @@ from tidegate.replay import publish as publishing
 from tidegate.replay import recompute as recomputing
 from tidegate.replay import record as recording
 from tidegate.replay.report import render
-from tidegate.terminal import figure, stdout, table
+from tidegate.terminal import stdout, table
+from tidegate.words import figure
 
 Job = Annotated[str | None, typer.Option("--job", help="Only this job.")]
 Recorded = Annotated[Path | None, typer.Option("--from", metavar="DIR", help="A recording.")]

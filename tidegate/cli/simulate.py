@@ -26,7 +26,7 @@ from tidegate.lab.jobs import batch_bound, one_job
 from tidegate.lab.score import Curve, Score, TooShort, changes_in_words, curve, score
 from tidegate.lab.simulate import JobRecording, Scenario, simulate
 from tidegate.lab.traces import MOST_HOURS, Playback, read_trace
-from tidegate.terminal import some, stdout, table
+from tidegate.terminal import stdout, table
 from tidegate.twin.calibrate import calibrate
 from tidegate.twin.load import BadLoad, Load
 from tidegate.twin.model import JobModel
@@ -35,6 +35,7 @@ from tidegate.twin.schedule import capacity
 from tidegate.twin.topic import even
 from tidegate.twin.workloads import SHAPES
 from tidegate.twin.world import EPOCH
+from tidegate.words import some
 
 START = f"{datetime.fromtimestamp(EPOCH, UTC):%Y-%m-%d}"
 """When simulations start unless they are told otherwise."""

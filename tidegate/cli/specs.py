@@ -24,7 +24,8 @@ from tidegate.events.invalid import in_words, text_of
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import differences, next_on_topic, publish, publish_change, with_mode, with_size
 from tidegate.remote.files import Files, FilesError
-from tidegate.terminal import is_terminal, size, stdout
+from tidegate.terminal import is_terminal, stdout
+from tidegate.words import size
 
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; it is recorded with the change.")]
 

@@ -28,8 +28,9 @@ from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import delay
 from tidegate.runtime.consumer import newest_at
-from tidegate.terminal import cell_of, clock, figure, size, stderr, stdout, styled, table
+from tidegate.terminal import cell_of, stderr, stdout, styled, table
 from tidegate.twin.recorded import lag_of
+from tidegate.words import clock, figure, size
 
 LOOK_BACK = (timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=2), timedelta(days=1), None)
 """How long before the newest event of all to look for the newest ones, step by step; None: in the whole topic.

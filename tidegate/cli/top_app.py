@@ -16,7 +16,8 @@ from typing_extensions import override
 from tidegate.fleet.explain import explain
 from tidegate.fleet.fleet import Fleet, LiveFleet
 from tidegate.fleet.rows import FleetRow, badge_of, counted, ranked, row_of
-from tidegate.terminal import age, harmless, size
+from tidegate.terminal import harmless
+from tidegate.words import age, size
 
 REFRESH_SECONDS = 0.5
 COLUMNS = ("state", "job", "slots", "delay", "lag", "arrival/s", "capacity/s", "mode", "why")

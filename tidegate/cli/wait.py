@@ -18,7 +18,8 @@ from tidegate.events.decision import CHANGING, Decision
 from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, Phase
 from tidegate.fleet.changes import result_in_words
-from tidegate.terminal import clock, size, stdout, styled
+from tidegate.terminal import stdout, styled
+from tidegate.words import clock, size
 
 
 @dataclass

@@ -27,10 +27,11 @@ from tidegate.fleet.explain import delay, explain, slots_now, spans_of
 from tidegate.fleet.feed import decision_on
 from tidegate.fleet.warnings import warnings_of
 from tidegate.runtime.consumer import newest_at
-from tidegate.terminal import age, clock, cuts_words, figure, stdout, styled, table
+from tidegate.terminal import cuts_words, stdout, styled, table
 from tidegate.whatif.nearest import NearestChange, in_words, what_would_change
 from tidegate.whatif.recorded import CannotTry
 from tidegate.whatif.topics import received_job, since_keyframe
+from tidegate.words import age, clock, figure
 
 LOOK_BACK = (timedelta(minutes=1), timedelta(minutes=10))
 """How long before the newest decision of all a job's newest one may be, step by step: most have one every few seconds.

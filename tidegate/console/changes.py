@@ -9,7 +9,7 @@ from tidegate.console.access import Person
 from tidegate.console.numbers import whole_number
 from tidegate.events.job import JobSpec, Mode, SpecChange
 from tidegate.operate import with_mode, with_size
-from tidegate.terminal import size
+from tidegate.words import size
 
 MODES = {"pause": Mode.PAUSED, "resume": Mode.ACTIVE, "advise": Mode.ADVISE}
 IN_WORDS = {

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tidegate.events.result import Phase
 from tidegate.fleet.fleet import EntryKind, FleetJob, point_of
 from tidegate.fleet.timeline import TimelinePoint
-from tidegate.terminal import figure, size
+from tidegate.words import figure, size
 
 ENDS = {phase.value for phase in Phase if phase.terminal}
 TABLE_ROWS = 40

@@ -27,10 +27,10 @@ from tidegate.fleet.explain import (
 )
 from tidegate.fleet.fleet import Fleet, FleetJob
 from tidegate.fleet.rows import BADGES, badge_of, counted, ranked, row_of
-from tidegate.terminal import figure
 from tidegate.whatif.nearest import NearestChange, in_words
 from tidegate.whatif.recorded import CannotTry, RecordedJob
 from tidegate.whatif.vary import known_options
+from tidegate.words import figure
 
 PAGE_LENGTH = 100
 """Jobs on a page of the fleet."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tidegate.console.charts import Chart, ChartMark, Series
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.wire import Scalar
-from tidegate.terminal import figure
 from tidegate.whatif.course import Point
 from tidegate.whatif.differences import DecisionDifference, differences_of
 from tidegate.whatif.engines import ThisEngine
@@ -17,6 +16,7 @@ from tidegate.whatif.recorded import CannotTry, RecordedJob, moments_of
 from tidegate.whatif.report import how_sure, seconds_of
 from tidegate.whatif.trial import Trial, attempt
 from tidegate.whatif.vary import Vary, checked, scalar_of, values_of, varied
+from tidegate.words import figure
 
 DRAWN_POINTS = 400
 MOST_HOURS = 24.0

@@ -11,7 +11,7 @@ from tidegate.events.decision import Decision, Emission, Evidence, Expectation, 
 from tidegate.events.result import ActionResult, Phase
 from tidegate.fleet.changes import HOW, result_in_words
 from tidegate.installed import engine
-from tidegate.terminal import clock, figure, size
+from tidegate.words import clock, figure, size
 
 LOST_REMEDY = (
     "Kafka has removed records that the job has not read, and Spark fails there unless its source has "

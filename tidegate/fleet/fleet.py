@@ -25,7 +25,7 @@ from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.timeline import JobTimeline, TimelinePoint
 from tidegate.fleet.warnings import warnings_of
-from tidegate.terminal import size
+from tidegate.words import size
 
 LOG_LENGTH = 100
 """Spans of decisions kept per job, and as many changes."""

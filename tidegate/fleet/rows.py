@@ -10,7 +10,7 @@ from datetime import datetime
 from tidegate.events.decision import Status
 from tidegate.fleet.explain import delay
 from tidegate.fleet.fleet import Fleet, FleetJob, Trouble
-from tidegate.terminal import figure
+from tidegate.words import figure
 
 
 @dataclass(frozen=True, slots=True)

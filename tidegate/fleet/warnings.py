@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.events.snapshot import MetricSnapshot, SnapshotWarning, WarningCode
-from tidegate.terminal import some
+from tidegate.words import some
 
 _NAMED = 5
 """How many topics of a warning are named."""

@@ -28,7 +28,7 @@ from tidegate.replay.difference import first_difference
 from tidegate.replay.files import KafkaRecord, RecordFile, placed
 from tidegate.replay.schedule import Departure, readable
 from tidegate.replay.verify import NO_STATE
-from tidegate.terminal import figure, size
+from tidegate.words import figure, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from tidegate.events.job import JobSpec, Tariff
 from tidegate.events.way import Way
 from tidegate.lab.bill import MONTH_SECONDS, bill
 from tidegate.lab.score import Prices
-from tidegate.terminal import figure
 from tidegate.whatif.course import Course
 from tidegate.whatif.trial import Trial
+from tidegate.words import figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from tidegate.events.decision import Decision
 from tidegate.installed import engine
-from tidegate.terminal import figure, size
 from tidegate.whatif.altered import DecisionInputs
 from tidegate.whatif.inputs import DecisionInput, inputs_of
 from tidegate.whatif.recorded import RecordedJob, state_before
+from tidegate.words import figure, size
 
 FIRST = 0.002
 GROWTH = 1.15

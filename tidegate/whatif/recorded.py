@@ -24,8 +24,8 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
-from tidegate.terminal import some
 from tidegate.twin.recorded import of_one_time
+from tidegate.words import some
 
 EVENTS = (MetricSnapshot, ScalingCommand, ActionResult, Decision)
 """The events of a job that are needed here."""

@@ -9,11 +9,11 @@ from typing import Any
 from tidegate.events.envelope import value_of
 from tidegate.events.job import Mode
 from tidegate.operate import leaves
-from tidegate.terminal import clock, figure
 from tidegate.whatif.course import Course
 from tidegate.whatif.differences import DecisionDifference
 from tidegate.whatif.figures import figures_of, length
 from tidegate.whatif.trial import Trial
+from tidegate.words import clock, figure
 
 COLUMNS = ("at", "times", "was", "would be", "first difference", "why")
 FIGURE_COLUMNS = ("figure", "recorded", "what if", "the twin on what ran")
