@@ -33,7 +33,7 @@ from tests.support.engine import step
 from tests.support.events import job, result, steady, with_application
 from tidegate import changes
 from tidegate.cli import app
-from tidegate.cli.own_topics import STATES
+from tidegate.cli.doctor.own_topics import STATES
 from tidegate.client import BadRecord, ClientSettings, NoSuchTopic, Unreachable, current_specs, received, skip
 from tidegate.engine.state import JobState
 from tidegate.events.command import ScalingCommand

@@ -15,7 +15,8 @@ from tests.kerberos.conftest import COOKIE_SECONDS, HOST, Cluster, as_user
 from tests.support.events import job, with_application
 from tests.support.fake_yarn import on_yarn
 from tests.support.realm import NAME, SKEW_SECONDS
-from tidegate.cli.doctor import files_of_jobs, yarn_of_jobs
+from tidegate.cli.doctor.clusters import yarn_of_jobs
+from tidegate.cli.doctor.files import files_of_jobs
 from tidegate.remote.files import Files
 from tidegate.remote.yarn import ResourceManager
 

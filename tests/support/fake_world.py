@@ -103,9 +103,9 @@ class FakeWorld(FakeCluster, OneActuator):
             (checkpoint / name / str(batch)).write_text("v1")
         (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
 
-    def goes_silent(self, *, at: Phase, seconds: float, attempt: int | None = None) -> None:
+    def goes_silent(self, *, at: Phase, seconds: float) -> None:
         """Have the cluster not answer for a while from the result of a phase on."""
-        self._when(at, attempt, lambda: setattr(self, "down_until", self.seconds + seconds))
+        self._when(at, None, lambda: setattr(self, "down_until", self.seconds + seconds))
 
     def driver_ends(self, *, at: Phase, driver: str, attempt: int | None = None) -> None:
         """Have a driver end as the result of a phase is published."""

@@ -36,8 +36,10 @@ from tests.support.sample_events import sample_events
 from tidegate import operate
 from tidegate.archive.keys import BadKey, read_key
 from tidegate.archive.store import BadArchive, load
-from tidegate.cli import app, connect, doctor, main, specs, why
+from tidegate.cli import app, connect, main, specs, why
 from tidegate.cli.connect import instant_of
+from tidegate.cli.doctor import machine
+from tidegate.cli.doctor.redis import redis_of
 from tidegate.cli.expected import problem_of
 from tidegate.cli.main import COMMANDS as LISTED
 from tidegate.cli.problems import Problem
@@ -739,7 +741,7 @@ def test_the_doctor_tells_which_redis_it_is(
     monkeypatch.setattr("redis.Redis.info", lambda *_: dict(info))
     state = {"cluster_state": info.get("cluster_state", "ok")}
     monkeypatch.setattr("tidegate.remote.redis_client.RedisClient.execute_command", lambda *_: state)
-    found = doctor._redis(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
+    found = redis_of(ClientSettings(bootstrap_servers="k:9092", redis_password=SecretStr("secret")))
     assert found.verdict == verdict
     assert re.match(shown, found.found)
 
@@ -750,8 +752,8 @@ def test_the_doctor_tells_once_that_pyspark_is_missing(monkeypatch: pytest.Monke
     def missing() -> str:
         raise StackError("pyspark is not installed: pip install 'tidegate[replay]'")
 
-    monkeypatch.setattr(doctor, "spark_version", missing)
-    found = {finding.what: finding for finding in doctor.here(embedded=True)}
+    monkeypatch.setattr(machine, "spark_version", missing)
+    found = {finding.what: finding for finding in machine.here(embedded=True)}
     assert "jars" not in found
     spark = found["Spark of the embedded stack"]
     assert (spark.verdict, spark.found, spark.remedy) == (

@@ -15,8 +15,12 @@ from typing_extensions import override
 from tests.support.clusters import on_kubernetes
 from tests.support.events import job, snapshot, with_application
 from tests.support.fake_webhdfs import fake_webhdfs
-from tidegate.cli import app, doctor
-from tidegate.cli.doctor import files_of_jobs, other_checkpoints, refused_specs, warnings_about
+from tidegate.cli import app
+from tidegate.cli.doctor import command
+from tidegate.cli.doctor.clusters import spark_of_jobs
+from tidegate.cli.doctor.files import files_of_jobs, other_checkpoints
+from tidegate.cli.doctor.finding import Finding
+from tidegate.cli.doctor.jobs import refused_specs, warnings_about
 from tidegate.cli.specs import show_shared_pool, show_unreadable
 from tidegate.events.job import Application, JobSpec
 from tidegate.events.snapshot import SnapshotWarning, WarningCode
@@ -52,11 +56,11 @@ def test_doctor_says_once_what_many_snapshots_warn_of() -> None:
 def test_what_ends_the_checks_does_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is gone in the middle: what was found so far is shown, then the error."""
 
-    def gone(*_args: object) -> Iterator[doctor.Finding]:
-        yield doctor.Finding("ok", "Kafka", "1 broker")
+    def gone(*_args: object) -> Iterator[Finding]:
+        yield Finding("ok", "Kafka", "1 broker")
         raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
 
-    monkeypatch.setattr(doctor, "servers", gone)
+    monkeypatch.setattr(command, "servers", gone)
     ran = CliRunner().invoke(app, ["doctor", "-b", "127.0.0.1:1"])
     assert ran.exit_code == 2
     assert "1 broker" in ran.stdout
@@ -70,7 +74,7 @@ def test_doctor_names_addresses_that_are_none(monkeypatch: pytest.MonkeyPatch) -
     assert (ran.exit_code, ran.stderr) == (1, "")
     assert "redis://127.0.0.1:port/0: Port could not be cast" in ran.stdout
     spec = with_application(job(), rest_url="http://[::1")
-    (found,) = doctor._spark_of_jobs({"rates": spec})
+    (found,) = spark_of_jobs({"rates": spec})
     assert (found.verdict, "http://[::1" in found.found) == ("warn", True)
 
 

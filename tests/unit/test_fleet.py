@@ -25,7 +25,7 @@ from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
 from tests.support.history import history
 from tidegate.cli import app
-from tidegate.cli.doctor import refused_specs
+from tidegate.cli.doctor.jobs import refused_specs
 from tidegate.client import ClientSettings, Received, loaded_specs
 from tidegate.console.pages import pools_page
 from tidegate.events.decision import Decision, Keyframe, Status

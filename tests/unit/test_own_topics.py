@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
-from tidegate.cli.own_topics import STATES, TopicProblem, problems_of
+from tidegate.cli.doctor.own_topics import STATES, TopicProblem, problems_of
 from tidegate.events.topics import TOPICS
 
 SOUND = {"retention.ms": str(30 * 86_400_000), "retention.bytes": "-1", "min.insync.replicas": "2"}

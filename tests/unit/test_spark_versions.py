@@ -13,7 +13,7 @@ import pytest
 from tests.support.eventlogs import VERSIONS
 from tests.support.events import job, with_application
 from tests.support.http_server import AnswersOk, serving, set_dead_proxy
-from tidegate.cli import doctor
+from tidegate.cli.doctor.clusters import spark_of_jobs, yarn_of_jobs
 from tidegate.events.job import JobSpec
 from tidegate.stack.errors import StackError
 from tidegate.stack.jars import CONNECTORS, spark_kafka
@@ -73,7 +73,7 @@ def test_the_doctor_names_the_spark_of_each_job(monkeypatch: pytest.MonkeyPatch)
         "d": "http://other:6066",
         "e": "http://away:6066",
     }
-    lines = list(doctor._spark_of_jobs({name: _spec(name, url) for name, url in places.items()}))
+    lines = list(spark_of_jobs({name: _spec(name, url) for name, url in places.items()}))
     assert len(asked) == 4
     told = {line.what: (line.verdict, line.found, line.remedy) for line in lines}
     assert told["Spark of a, b"][0] == "ok"
@@ -98,7 +98,7 @@ def test_the_doctor_asks_several_masters_at_once(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(httpx, "get", get)
     specs = {name: _spec(name, f"http://{name}:6066") for name in "dacb"}
-    assert [line.what for line in doctor._spark_of_jobs(specs)] == [f"Spark of {name}" for name in "abcd"]
+    assert [line.what for line in spark_of_jobs(specs)] == [f"Spark of {name}" for name in "abcd"]
 
 
 def test_the_doctor_asks_masters_without_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +109,13 @@ def test_the_doctor_asks_masters_without_the_proxy_of_the_environment(monkeypatc
 
     set_dead_proxy(monkeypatch)
     with serving(Master) as server:
-        [line] = doctor._spark_of_jobs({"a": _spec("a", f"http://127.0.0.1:{server.server_port}")})
+        [line] = spark_of_jobs({"a": _spec("a", f"http://127.0.0.1:{server.server_port}")})
     assert line.verdict == "ok", line.found
 
 
 def test_the_doctor_names_an_address_that_is_none() -> None:
     """A spec may have one: what it checks is only which characters there are."""
-    [line] = doctor._spark_of_jobs({"a": _spec("a", "http://master:6o66")})
+    [line] = spark_of_jobs({"a": _spec("a", "http://master:6o66")})
     assert (line.verdict, line.what) == ("warn", "Spark of a")
     assert "Invalid port: '6o66'" in line.found
 
@@ -123,7 +123,7 @@ def test_the_doctor_names_an_address_that_is_none() -> None:
 def test_the_doctor_asks_no_resourcemanager_for_its_spark() -> None:
     """YARN has none: each job brings its own. It is asked for its own version."""
     on_yarn = with_application(job(), backend="yarn", master="yarn", rest_url="http://127.0.0.1:1", master_ui_url=None)
-    assert not list(doctor._spark_of_jobs({"a": on_yarn}))
-    [line] = doctor.yarn_of_jobs({"a": on_yarn})
+    assert not list(spark_of_jobs({"a": on_yarn}))
+    [line] = yarn_of_jobs({"a": on_yarn})
     assert (line.verdict, line.what, line.remedy) == ("warn", "YARN of rates", "docs/how-to/yarn.md")
     assert "ConnectError" in line.found

@@ -33,7 +33,7 @@ COMMANDS = {
     "up": ("stack:up", "Start Kafka, Redis and Spark on this machine."),
     "down": ("stack:down", "Stop what `tidegate up` started."),
     "status": ("stack:status", "Show the state of the embedded stack."),
-    "doctor": ("doctor:doctor", "Check what Tidegate needs, here and at the broker."),
+    "doctor": ("doctor.command:doctor", "Check what Tidegate needs, here and at the broker."),
     "top": ("top:top", "Watch all jobs live, those that need attention first."),
     "console": ("console:console", "Show all jobs in a browser, live."),
     "audit": ("audit:audit", "Check every hop from the cluster to a change of size."),

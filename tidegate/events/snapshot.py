@@ -20,6 +20,8 @@ class ClusterState(StrEnum):
     UNKNOWN = "unknown"
 
 
+_PLAUSIBLE_SECONDS = (86_400, 2**33)
+
 ALIVE = (ClusterState.RUNNING, ClusterState.STARTING)
 DEAD = (ClusterState.STOPPED, ClusterState.FAILED)
 
@@ -228,6 +230,11 @@ class MetricSnapshot(Wire):
         if self.snapshot_id != snapshot_id(self.job_id, self.sequence):
             raise ValueError(f"snapshot_id {self.snapshot_id!r} is not the id of ({self.job_id}, {self.sequence})")
         return self
+
+
+def is_plausible(sequence: int) -> bool:
+    """Whether a sequence is a second at which something may have been measured."""
+    return _PLAUSIBLE_SECONDS[0] < sequence < _PLAUSIBLE_SECONDS[1]
 
 
 def snapshot_id(job_id: str, sequence: int) -> str:

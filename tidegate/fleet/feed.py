@@ -20,10 +20,11 @@ from tidegate.client import CLOCKS_DIFFER, ClientSettings, check_reachable, rece
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
+from tidegate.events.snapshot import is_plausible
 from tidegate.events.topics import DECISIONS, JOBS, RESULTS, SNAPSHOTS, Topic
 from tidegate.events.wire import Wire
 from tidegate.fleet.explain import phases_of
-from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, FleetJob, LiveFleet, is_plausible
+from tidegate.fleet.fleet import SILENT_INTERVALS, Fleet, FleetJob, LiveFleet
 from tidegate.runtime.consumer import TopicReader, headers_of, written_at
 from tidegate.runtime.jobs import JobsView
 from tidegate.runtime.producer import said

@@ -20,7 +20,7 @@ from typing import Protocol
 from tidegate.events.decision import Decision, Status
 from tidegate.events.job import JobSpec, SpecChange
 from tidegate.events.result import ActionResult
-from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool
+from tidegate.events.snapshot import ClusterState, MetricSnapshot, Pool, is_plausible
 from tidegate.events.wire import Wire
 from tidegate.fleet.changes import result_in_words
 from tidegate.fleet.timeline import JobTimeline, TimelinePoint
@@ -29,8 +29,6 @@ from tidegate.words import size
 
 LOG_LENGTH = 100
 """Spans of decisions kept per job, and as many changes."""
-_PLAUSIBLE = (86_400, 2**33)
-"""Sequences outside are no seconds at which anything was measured."""
 SILENT_INTERVALS = 3
 """A job without a decision for this many of its intervals is silent: its figures are old."""
 CLOCK_AHEAD = timedelta(minutes=10)
@@ -136,7 +134,7 @@ class FleetJob:
 
     def take_decision(self, decision: Decision) -> bool:
         """Take in a decision; return False for one that is not newer than the last, or on no possible second."""
-        if decision.sequence >= _PLAUSIBLE[1] or (self.decision and decision.sequence <= self.decision.sequence):
+        if not is_plausible(decision.sequence) or (self.decision and decision.sequence <= self.decision.sequence):
             return False
         if decision.keyframe is not None:
             self._operator(decision.keyframe.spec.change, decision.keyframe.spec)
@@ -298,11 +296,6 @@ class Fleet:
     def _changed(self, job: FleetJob) -> None:
         self.revision += 1
         job.revision = self.revision
-
-
-def is_plausible(sequence: int) -> bool:
-    """Whether a sequence is a second at which something may have been measured."""
-    return _PLAUSIBLE[0] < sequence < _PLAUSIBLE[1]
 
 
 def point_of(decision: Decision) -> TimelinePoint:

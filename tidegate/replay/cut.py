@@ -21,8 +21,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part, StageTasks, StateOperator
-from tidegate.fleet.fleet import is_plausible
+from tidegate.events.snapshot import ALIVE, MetricSnapshot, Part, StageTasks, StateOperator, is_plausible
 from tidegate.remote.files import Place, scan
 from tidegate.replay.difference import first_difference
 from tidegate.sparklog import events

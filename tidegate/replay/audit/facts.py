@@ -27,10 +27,9 @@ from tidegate.engine.plan import guard_of
 from tidegate.engine.ways import longest_change_seconds
 from tidegate.events.envelope import Unreadable, decode, value_of
 from tidegate.events.job import JobSpec
-from tidegate.events.snapshot import MetricSnapshot
+from tidegate.events.snapshot import MetricSnapshot, is_plausible
 from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
-from tidegate.fleet.fleet import is_plausible
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
