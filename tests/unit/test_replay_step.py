@@ -11,20 +11,25 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.engine import step as decided
 from tests.support.events import snapshot
-from tests.support.history import ENDS, GROWS, write_events, write_history
+from tests.support.history import ENDS, GROWS, history, write_events, write_history
 from tidegate.cli import app
 from tidegate.engine.decide import ENGINE_VERSION
+from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
+from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
+from tidegate.events.wire import Wire
 from tidegate.installed import engine
 from tidegate.replay.files import KafkaRecord, RecordingManifest, read, read_manifest, sha256, write_manifest
 from tidegate.replay.record import write_recording
@@ -75,6 +80,29 @@ def test_a_keyframe_whose_state_is_none_is_told(rec: Path) -> None:
     told = [one.undecided for one in walked if one.undecided]
     assert "its state cannot be used" in told[0]
     assert sum(one.decision is not None for one in walked) == ENDS - len(told) > 0
+
+
+@pytest.mark.parametrize("repeat_first", [True, False])
+def test_the_decider_may_have_gone_on_from_either_of_two_decisions(tmp_path: Path, repeat_first: bool) -> None:
+    """It died between publishing a decision and saving its state, and decided on the snapshot again, later."""
+    steps = history()
+    at = next(number for number, each in enumerate(steps) if each.decision.command is not None)
+    state = JobState.new()
+    for each in steps[:at]:
+        state, _ = decided(state, each.snapshot, each.spec, each.decision.observed)
+    ordered, seen = steps[at], steps[at].decision.observed
+    _, other = decided(state, ordered.snapshot, ordered.spec, replace(seen, at=seen.at + timedelta(seconds=3)))
+    assert value_of(other) != value_of(ordered.decision)
+    written: list[tuple[datetime, Wire]] = [(steps[0].snapshot.observed_at, steps[0].spec)]
+    for number, each in enumerate(steps):
+        twice = [other] * (number == at)
+        decisions = [*twice, each.decision] if repeat_first else [each.decision, *twice]
+        written.append((each.snapshot.observed_at, each.snapshot))
+        written += [(each.decision.decided_at, decision) for decision in decisions]
+    write_events(tmp_path / "rec", written)
+    with closing(Walk(tmp_path / "rec", engine())) as walk:
+        walked = [walk.take(departure) for departure in schedule(tmp_path / "rec", whole=True)]
+    assert [one.difference for one in walked if one.decision is not None] == [None] * ENDS
 
 
 def test_a_recording_need_not_fit_into_memory(rec: Path) -> None:

@@ -228,9 +228,10 @@ def test_a_repeated_decision_is_identical_twice() -> None:
     assert verify(rows() + repeats) == JobTally(JOB, identical=COUNT + 3, repeated=3)
 
 
-def test_the_decider_may_continue_from_either_of_two_decisions() -> None:
-    """If a repeat saw another time, the decider continued from either; the next decision shows which."""
-    pairs = list(decided(JOB, 60, partitions=32, scaling=LIVELY))
+@pytest.mark.parametrize("number", [60, KEYFRAME_EVERY + 5])
+def test_the_decider_may_continue_from_either_of_two_decisions(number: int) -> None:
+    """If a repeat saw another time, the decider continued from either; a later decision or keyframe shows which."""
+    pairs = list(decided(JOB, number, partitions=32, scaling=LIVELY))
     at = next(n for n, (_, d) in enumerate(pairs) if d.command is not None)  # its state remembers the time
     state = JobState.new()
     for s, d in pairs[:at]:
@@ -243,7 +244,7 @@ def test_the_decider_may_continue_from_either_of_two_decisions() -> None:
     base: Rows = [(p.sequence, k, n, value_of(e)) for n, (p, q) in enumerate(pairs) for k, e in enumerate((p, q))]
     for offset in (at - 0.5, at + 0.5):  # the repeat comes before or after the one that counted
         tally = verify([*base, (s.sequence, 1, offset, value_of(other))])  # type: ignore[list-item]
-        assert tally == JobTally(JOB, identical=61, repeated=1)
+        assert tally == JobTally(JOB, identical=number + 1, repeated=1)
 
 
 def test_a_job_whose_state_was_reset_is_still_verified() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.replay.again import NotRecomputable
 from tidegate.replay.difference import Difference
 from tidegate.replay.recompute import RecomputeResult
-from tidegate.replay.verify import JobTally, NotRecomputable
+from tidegate.replay.verify import JobTally
 
 SHOWN = 50
 """Most jobs in the table, and in each list after it; those with differences come first."""

@@ -7,27 +7,23 @@ the first difference is told. A decision of another version of the engine is sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidegate.engine.decide import ENGINE_VERSION, AlreadyDecided
+from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.engine.engine import Engine
-from tidegate.engine.options import BadOption
-from tidegate.engine.plan import UnknownPolicy
-from tidegate.engine.state import NEW_STATE, JobState, from_wire
+from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
-from tidegate.events.envelope import value_of
 from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
 from tidegate.fleet.changes import result_in_words
-from tidegate.replay.difference import first_difference
-from tidegate.replay.files import KafkaRecord, RecordFile, placed
+from tidegate.replay.again import CannotRecompute, Redecider
+from tidegate.replay.files import RecordFile, placed
 from tidegate.replay.schedule import Departure, readable
-from tidegate.replay.verify import NO_STATE
 from tidegate.words import figure, size
 
 
@@ -63,6 +59,9 @@ class Walk:
         """
         self._engine = engine
         self._places: dict[tuple[str, int], int] = {}
+        """By job and sequence, the first decision on that snapshot by this engine, or by another one."""
+        self._repeats: dict[tuple[str, int], list[int]] = {}
+        """Further ones by this engine: either may be what the decider went on from."""
         ours = set[tuple[str, int]]()
         for place, record in placed(directory, DECISIONS.suffix, None if job is None else [job]):
             decision = readable(Decision, record)
@@ -71,11 +70,12 @@ class Walk:
             snapshot = decision.job_id, decision.sequence
             if snapshot not in ours:  # upgraded between two decisions on it
                 self._places[snapshot] = place
+            elif decision.engine_version == ENGINE_VERSION:
+                self._repeats.setdefault(snapshot, []).append(place)
             if decision.engine_version == ENGINE_VERSION:
                 ours.add(snapshot)
         self._decisions = RecordFile(directory, DECISIONS.suffix) if self._places else None
-        self._states: dict[str, JobState] = {}
-        self._specs: dict[tuple[str, int], JobSpec] = {}
+        self._redeciders: dict[str, Redecider] = {}
 
     def close(self) -> None:
         """Close the recording."""
@@ -84,47 +84,32 @@ class Walk:
 
     def take(self, departure: Departure) -> WalkedEvent:
         """Take the next event."""
-        match departure.event:
-            case JobSpec() as spec:
-                self._specs[spec.job_id, spec.version] = spec
-            case MetricSnapshot() as snapshot:
-                return self._decide(departure, snapshot)
-            case _:
-                pass
-        return WalkedEvent(departure)
+        event = departure.event
+        return self._decide(departure, event) if isinstance(event, MetricSnapshot) else WalkedEvent(departure)
 
     def _decide(self, departure: Departure, snapshot: MetricSnapshot) -> WalkedEvent:
-        record = self._decision_on(snapshot)
-        recorded = None if record is None else readable(Decision, record)
-        if record is None or recorded is None:
+        job = snapshot.job_id, snapshot.sequence
+        found = self._recorded([self._places[job], *self._repeats.get(job, ())] if job in self._places else [])
+        if not found:
             return WalkedEvent(departure, undecided="no decision on it was recorded")
-        if recorded.engine_version != ENGINE_VERSION:
+        redecider = self._redeciders.setdefault(snapshot.job_id, Redecider(self._engine))
+        if found[0][0].engine_version != ENGINE_VERSION:
             # Results name its commands, not ours. The next keyframe has a state.
-            self._states.pop(snapshot.job_id, None)
-            return WalkedEvent(departure, recorded)
-        frame = recorded.keyframe
+            redecider.forget()
+            return WalkedEvent(departure, found[0][0])
         try:
-            if frame is not None:
-                self._specs[snapshot.job_id, recorded.spec_version] = frame.spec
-                if snapshot.job_id not in self._states or frame.state == NEW_STATE:
-                    self._states[snapshot.job_id] = from_wire(frame.state)
-            state, spec = self._states.get(snapshot.job_id), self._specs.get((snapshot.job_id, recorded.spec_version))
-            if state is None or spec is None:
-                what = "state" if state is None else f"version {recorded.spec_version} of the spec"
-                return WalkedEvent(departure, undecided=f"the {what} is not known before the next keyframe")
-            after, made = self._engine.step(state, snapshot, spec, recorded.observed)
-        except (AlreadyDecided, BadOption, UnknownPolicy) as error:
+            made, *_ = [redecider.again(recorded, value, snapshot) for recorded, value in found]
+        except CannotRecompute as error:
             return WalkedEvent(departure, undecided=str(error))
-        except NO_STATE as error:
-            return WalkedEvent(departure, undecided=f"its state cannot be used: {error!r:.200}")
-        self._states[snapshot.job_id] = after
-        ours = value_of(made)
-        value = record.value or b""
-        return WalkedEvent(departure, made, after, None if ours == value else first_difference(value, ours))
+        if made.decision is None and made.difference is not None:
+            return WalkedEvent(departure, undecided=made.difference[2][1:-1])
+        return WalkedEvent(departure, *made)
 
-    def _decision_on(self, snapshot: MetricSnapshot) -> KafkaRecord | None:
-        place = self._places.get((snapshot.job_id, snapshot.sequence))
-        return None if place is None or self._decisions is None else self._decisions.at(place)
+    def _recorded(self, places: Sequence[int]) -> list[tuple[Decision, bytes]]:
+        """Return the decisions at these places that can be read, with their bytes."""
+        records = [] if self._decisions is None else map(self._decisions.at, places)
+        read = ((readable(Decision, record), record.value or b"") for record in records)
+        return [(decision, value) for decision, value in read if decision is not None]
 
 
 def heading(walked: WalkedEvent) -> str:
