@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,21 @@ def history() -> list[Step]:
                 result(command.command_id, Phase.VERIFIED, number, **done, **ended),
             )
     return steps
+
+
+def decided_twice() -> tuple[list[Step], int, Decision]:
+    """Return the history, the number of its first command, and that decision as made again three seconds later.
+
+    So it is if the decider died between publishing a decision and saving its state. The state remembers the time.
+    """
+    steps, state = history(), JobState.new()
+    at = next(number for number, each in enumerate(steps) if each.decision.command is not None)
+    for each in steps[:at]:
+        state, _ = step(state, each.snapshot, each.spec, each.decision.observed)
+    ordered, seen = steps[at], steps[at].decision.observed
+    _, other = step(state, ordered.snapshot, ordered.spec, replace(seen, at=seen.at + timedelta(seconds=3)))
+    assert encode(other) != encode(ordered.decision)
+    return steps, at, other
 
 
 def write_history(directory: Path, *, compacted: bool = False) -> list[Step]:

@@ -11,21 +11,17 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.engine import step as decided
 from tests.support.events import snapshot
-from tests.support.history import ENDS, GROWS, history, write_events, write_history
+from tests.support.history import ENDS, GROWS, decided_twice, write_events, write_history
 from tidegate.cli import app
 from tidegate.engine.decide import ENGINE_VERSION
-from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision
-from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import TOPICS
@@ -85,14 +81,7 @@ def test_a_keyframe_whose_state_is_none_is_told(rec: Path) -> None:
 @pytest.mark.parametrize("repeat_first", [True, False])
 def test_the_decider_may_have_gone_on_from_either_of_two_decisions(tmp_path: Path, repeat_first: bool) -> None:
     """It died between publishing a decision and saving its state, and decided on the snapshot again, later."""
-    steps = history()
-    at = next(number for number, each in enumerate(steps) if each.decision.command is not None)
-    state = JobState.new()
-    for each in steps[:at]:
-        state, _ = decided(state, each.snapshot, each.spec, each.decision.observed)
-    ordered, seen = steps[at], steps[at].decision.observed
-    _, other = decided(state, ordered.snapshot, ordered.spec, replace(seen, at=seen.at + timedelta(seconds=3)))
-    assert value_of(other) != value_of(ordered.decision)
+    steps, at, other = decided_twice()
     written: list[tuple[datetime, Wire]] = [(steps[0].snapshot.observed_at, steps[0].spec)]
     for number, each in enumerate(steps):
         twice = [other] * (number == at)

@@ -16,13 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 import tidegate
-from tests.support.history import history, write_history
+from tests.support.history import decided_twice, history, write_history
 from tests.support.policy_packages import put_policy
 from tests.support.tried import NIGHT, SPEC, recorded, simulated, write_hour
 from tidegate.cli import app
 from tidegate.console.whatif import asked_change, try_out
 from tidegate.engine.decide import ENGINE_VERSION
 from tidegate.engine.state import JobState
+from tidegate.events.envelope import value_of
 from tidegate.events.job import Mode
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
 from tidegate.events.way import Way
@@ -343,6 +344,16 @@ def test_of_a_snapshot_measured_twice_the_first_counts() -> None:
     assert read.snapshots == found.snapshots
     _, moment = state_before(read, again.sequence, engine())
     assert moment.snapshot == found.snapshots[-1]
+
+
+def test_of_two_decisions_on_a_snapshot_the_last_counts() -> None:
+    """The decider went on from it, after it had died before it saved its state: the same spec gives the same bytes."""
+    steps, at, other = decided_twice()
+    found = short()
+    decisions = [*found.decisions[:at], other, *found.decisions[at:]]
+    read = job_of([*found.snapshots, *found.commands, *found.results, *decisions])
+    made = attempt(read, moments_of(read), ThisEngine(), lambda spec: spec).made
+    assert [value_of(decision) for decision in made] == [value_of(each.decision) for each in steps]
 
 
 def test_a_snapshot_from_the_future_changes_nothing() -> None:

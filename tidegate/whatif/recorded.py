@@ -85,7 +85,7 @@ def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
             case ActionResult():
                 results[event.result_id] = event
             case Decision():
-                decisions.setdefault((event.job_id, event.sequence), event)
+                decisions[event.job_id, event.sequence] = event  # the decider went on from the newest
             case _:
                 pass
     name = only_job(snapshots, job)
