@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.replay.again import NotRecomputable
 from tidegate.replay.difference import Difference
 from tidegate.replay.recompute import RecomputeResult
+from tidegate.replay.recomputer import NotRecomputable
 from tidegate.replay.verify import JobTally
 
 SHOWN = 50

@@ -1,6 +1,6 @@
 """Verifying one job's decisions: the engine makes each decision again from the recording, and the bytes are compared.
 
-Records come in the order of (sequence, snapshots before decisions, topic, partition, offset). `again.py` says
+Records come in the order of (sequence, snapshots before decisions, topic, partition, offset). `recomputer.py` says
 how a decision is made again. One that cannot be recomputed is counted by its reason and never as identical.
 """
 
@@ -18,8 +18,8 @@ from tidegate.events.decision import Keyframe, Observed, decision_id
 from tidegate.events.envelope import Unreadable, decode
 from tidegate.events.invalid import text_of
 from tidegate.events.snapshot import MetricSnapshot, snapshot_id
-from tidegate.replay.again import CannotRecompute, NotRecomputable, Redecider
 from tidegate.replay.difference import Difference, shown
+from tidegate.replay.recomputer import CannotRecompute, NotRecomputable, Recomputer
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class JobVerifier:
     """Takes one job's records in order; `tally()` returns the result."""
 
     def __init__(self, job_id: str, engine: Engine) -> None:
-        self._redecider = Redecider(engine)
+        self._recomputer = Recomputer(engine)
         self._tally = JobTally(job_id)
         self._sequence: int | None = None
         self._snapshots: list[bytes] = []
@@ -93,7 +93,7 @@ class JobVerifier:
             first = error.errors(include_url=False)[0]
             path = ".".join(map(str, first["loc"])) or "(whole value)"
             self._differs(None, place, path, shown(first["input"]), f"(unreadable: {text_of(first)})")
-            self._redecider.forget()
+            self._recomputer.forget()
             self._gap = None
             return
         self._turn_to(recorded.sequence)
@@ -102,14 +102,14 @@ class JobVerifier:
         if isinstance(recorded, _RecordedDecision) and recorded.engine_version == ENGINE_VERSION:
             self._verify(recorded, value, place)
         else:
-            self._redecider.forget()
+            self._recomputer.forget()
             self._unverified(recorded, place, None)
         self._gap = None
 
     def tally(self) -> JobTally:
         """Return the result; call it after the last record."""
         self._turn_to(None)
-        self._tally.state_resets = self._redecider.resets
+        self._tally.state_resets = self._recomputer.resets
         return self._tally
 
     def _turn_to(self, sequence: int | None) -> None:
@@ -123,7 +123,7 @@ class JobVerifier:
     def _verify(self, recorded: _RecordedDecision, value: bytes, place: str) -> None:
         """Make the decision again and compare."""
         try:
-            made = self._redecider.again(recorded, value, self._snapshot())
+            made = self._recomputer.recompute(recorded, value, self._snapshot())
         except CannotRecompute as error:
             self._unverified(recorded, place, error.reason)
             return

@@ -21,8 +21,8 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
 from tidegate.fleet.changes import result_in_words
-from tidegate.replay.again import CannotRecompute, Redecider
 from tidegate.replay.files import RecordFile, placed
+from tidegate.replay.recomputer import CannotRecompute, Recomputer
 from tidegate.replay.schedule import Departure, readable
 from tidegate.words import figure, size
 
@@ -75,7 +75,7 @@ class Walk:
             if decision.engine_version == ENGINE_VERSION:
                 ours.add(snapshot)
         self._decisions = RecordFile(directory, DECISIONS.suffix) if self._places else None
-        self._redeciders: dict[str, Redecider] = {}
+        self._recomputers: dict[str, Recomputer] = {}
 
     def close(self) -> None:
         """Close the recording."""
@@ -92,13 +92,13 @@ class Walk:
         found = self._recorded([self._places[job], *self._repeats.get(job, ())] if job in self._places else [])
         if not found:
             return WalkedEvent(departure, undecided="no decision on it was recorded")
-        redecider = self._redeciders.setdefault(snapshot.job_id, Redecider(self._engine))
+        recomputer = self._recomputers.setdefault(snapshot.job_id, Recomputer(self._engine))
         if found[0][0].engine_version != ENGINE_VERSION:
             # Results name its commands, not ours. The next keyframe has a state.
-            redecider.forget()
+            recomputer.forget()
             return WalkedEvent(departure, found[0][0])
         try:
-            made, *_ = [redecider.again(recorded, value, snapshot) for recorded, value in found]
+            made, *_ = [recomputer.recompute(recorded, value, snapshot) for recorded, value in found]
         except CannotRecompute as error:
             return WalkedEvent(departure, undecided=str(error))
         if made.decision is None and made.difference is not None:

@@ -30,11 +30,11 @@ from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot, is_plausible
 from tidegate.events.topics import JOBS, TOPICS
 from tidegate.events.way import Way
-from tidegate.replay.again import NotRecomputable
 from tidegate.replay.audit.records import AuditRecords
 from tidegate.replay.audit.views import create_table
 from tidegate.replay.cut import CutFigure, LoggedRun, PlacedSnapshot, compare_with_logs, events_of
 from tidegate.replay.recompute import NAMED, ship, verify
+from tidegate.replay.recomputer import NotRecomputable
 from tidegate.replay.verify import JobTally
 from tidegate.sparklog.events import QueryProgress
 from tidegate.sparklog.rehearsals import Rehearsals

@@ -59,7 +59,7 @@ class Recorded(Protocol):
     keyframe: Keyframe | None
 
 
-class Made(NamedTuple):
+class Recomputed(NamedTuple):
     """A decision made again."""
 
     decision: Decision | None
@@ -70,7 +70,7 @@ class Made(NamedTuple):
     """(field, recorded, made here) where it differs first; None if it is the recorded one, byte for byte."""
 
 
-class Redecider:
+class Recomputer:
     """Makes the decisions of one job again, in their order."""
 
     def __init__(self, engine: Engine) -> None:
@@ -89,7 +89,7 @@ class Redecider:
         """Discard the state; the next keyframe brings a new one."""
         self._before, self._after = [], []
 
-    def again(self, recorded: Recorded, value: bytes, snapshot: MetricSnapshot | None) -> Made:
+    def recompute(self, recorded: Recorded, value: bytes, snapshot: MetricSnapshot | None) -> Recomputed:
         """Make a decision of this engine again, and compare it with its bytes.
 
         Raises `CannotRecompute`, and then forgets the state.
@@ -99,12 +99,12 @@ class Redecider:
             if self._after:
                 self._before, self._after = self._after, []
         try:
-            return self._again(recorded, value, snapshot)
+            return self._recompute(recorded, value, snapshot)
         except CannotRecompute:
             self.forget()
             raise
 
-    def _again(self, recorded: Recorded, value: bytes, snapshot: MetricSnapshot | None) -> Made:
+    def _recompute(self, recorded: Recorded, value: bytes, snapshot: MetricSnapshot | None) -> Recomputed:
         frame = recorded.keyframe
         if frame is not None and (not self._before or frame.state == NEW_STATE):
             try:
@@ -128,13 +128,13 @@ class Redecider:
         except (BadOption, UnknownPolicy) as error:
             raise CannotRecompute(NotRecomputable.SPEC_REFUSED, str(error)) from None
 
-    def _compared(self, recorded: Recorded, value: bytes, snapshot: MetricSnapshot, spec: JobSpec) -> Made:
+    def _compared(self, recorded: Recorded, value: bytes, snapshot: MetricSnapshot, spec: JobSpec) -> Recomputed:
         frame, made = recorded.keyframe, []
         for state in self._before:
             try:
                 made.append(self._engine.step(state, snapshot, spec, recorded.observed))
             except AlreadyDecided as refusal:
-                return Made(None, None, ("sequence", str(recorded.sequence), f"(refused: {refusal})"))
+                return Recomputed(None, None, ("sequence", str(recorded.sequence), f"(refused: {refusal})"))
             except (BadOption, UnknownPolicy):
                 raise
             except _NO_STATE as error:
@@ -144,13 +144,13 @@ class Redecider:
             for after, _ in reversed(same):
                 self._continue_from(after)
             after, decision = same[0]
-            return Made(decision, after, None)
+            return Recomputed(decision, after, None)
         after, decision = made[0]
         if frame is None:
             self._continue_from(after)
         else:  # continue from the recorded state, unless it is what was altered
             self._continue_from(self._by_keyframe(recorded, frame, snapshot) or after)
-        return Made(decision, after, first_difference(value, values[0]))
+        return Recomputed(decision, after, first_difference(value, values[0]))
 
     def _by_keyframe(self, recorded: Recorded, frame: Keyframe, snapshot: MetricSnapshot) -> JobState | None:
         """Return the state after a decision from its recorded state and spec; None if the engine cannot use them."""
@@ -160,11 +160,11 @@ class Redecider:
             return after
         return None
 
-    def _unusable(self, frame: Keyframe | None, error: Exception) -> Made:
+    def _unusable(self, frame: Keyframe | None, error: Exception) -> Recomputed:
         """Return that the engine cannot decide from the state, and go on from the next keyframe."""
         self.forget()
         state = "" if frame is None else shown(frame.state)
-        return Made(None, None, ("keyframe.state", state, f"(its state cannot be used: {error!r:.200})"))
+        return Recomputed(None, None, ("keyframe.state", state, f"(its state cannot be used: {error!r:.200})"))
 
     def _continue_from(self, after: JobState) -> None:
         if after not in self._after:
