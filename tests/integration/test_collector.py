@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.environment import LIGHT_JVMS
+from services.actuator.backends.standalone import OPEN_JAVA
 from tests.support.decider import ServiceProcess
 from tests.support.provider import SparkCluster, StackProvider
 from tidegate.events.envelope import decode
@@ -142,6 +143,7 @@ class Driver:
             "spark.eventLog.compress": "true",
             **LIGHT_JVMS,
             "spark.driver.cores": "1",
+            "spark.driver.defaultJavaOptions": OPEN_JAVA,
         }
         python = {"PYSPARK_PYTHON": str(spark.python), "PYSPARK_DRIVER_PYTHON": str(spark.python)}
         answer = httpx.post(

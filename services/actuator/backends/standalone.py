@@ -29,7 +29,7 @@ _OPENED = (
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
     *("sun.security.action", "sun.util.calendar"),
 )
-_OPEN_JAVA = " ".join(
+OPEN_JAVA = " ".join(
     [
         "-XX:+IgnoreUnrecognizedVMOptions",  # Java 8
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
@@ -68,7 +68,7 @@ class Standalone:
                     "spark.driver.cores": app.conf.get("spark.driver.cores", "1"),
                     "spark.driver.supervise": "false",
                     **{name: app.conf[name] for name in names if name in app.conf},
-                    _DEFAULTS: f"{_OPEN_JAVA} {app.conf.get(_DEFAULTS, '')}".rstrip(),
+                    _DEFAULTS: f"{OPEN_JAVA} {app.conf.get(_DEFAULTS, '')}".rstrip(),
                 },
             },
         )
