@@ -135,7 +135,7 @@ def test_a_record_that_no_calendar_has_is_archived(session: Any, tmp_path: Path)
     rows = [(f"t.{DECISIONS.suffix}", 0, offset, at, b"k", b"v", None) for offset, at in times.items()]
     columns = "topic string, partition int, offset long, ms long, key binary, value binary, headers binary"
     read = session.createDataFrame(rows, columns).selectExpr(
-        "* EXCEPT (ms, headers)",
+        *("topic", "partition", "offset", "key", "value"),
         "timestamp_millis(ms) AS timestamp",
         "CAST(NULL AS array<struct<key: string, value: binary>>) AS headers",
     )
