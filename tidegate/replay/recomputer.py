@@ -68,6 +68,8 @@ class Recomputed(NamedTuple):
     """The state after it."""
     difference: tuple[str, str, str] | None
     """(field, recorded, made here) where it differs first; None if it is the recorded one, byte for byte."""
+    refusal: str = ""
+    """Why the engine cannot decide."""
 
 
 class Recomputer:
@@ -133,8 +135,8 @@ class Recomputer:
         for state in self._before:
             try:
                 made.append(self._engine.step(state, snapshot, spec, recorded.observed))
-            except AlreadyDecided as refusal:
-                return Recomputed(None, None, ("sequence", str(recorded.sequence), f"(refused: {refusal})"))
+            except AlreadyDecided as error:
+                return _refused("sequence", str(recorded.sequence), f"refused: {error}")
             except (BadOption, UnknownPolicy):
                 raise
             except _NO_STATE as error:
@@ -164,8 +166,12 @@ class Recomputer:
         """Return that the engine cannot decide from the state, and go on from the next keyframe."""
         self.forget()
         state = "" if frame is None else shown(frame.state)
-        return Recomputed(None, None, ("keyframe.state", state, f"(its state cannot be used: {error!r:.200})"))
+        return _refused("keyframe.state", state, f"its state cannot be used: {error!r:.200}")
 
     def _continue_from(self, after: JobState) -> None:
         if after not in self._after:
             self._after = [after, *self._after][:CANDIDATES]
+
+
+def _refused(path: str, recorded: str, why: str) -> Recomputed:
+    return Recomputed(None, None, (path, recorded, f"({why})"), why)

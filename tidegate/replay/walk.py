@@ -101,8 +101,6 @@ class Walk:
             made, *_ = [recomputer.recompute(recorded, value, snapshot) for recorded, value in found]
         except CannotRecompute as error:
             return WalkedEvent(departure, undecided=str(error))
-        if made.decision is None and made.difference is not None:
-            return WalkedEvent(departure, undecided=made.difference[2][1:-1])
         return WalkedEvent(departure, *made)
 
     def _recorded(self, places: Sequence[int]) -> list[tuple[Decision, bytes]]:
