@@ -262,7 +262,7 @@ folder = pathlib.Path(sys.argv[1])
 
 class Listener(StreamingQueryListener):
     def onQueryStarted(self, event):
-        print("HEARD OF", event.name, flush=True)
+        print(f"HEARD OF {event.name}", flush=True)
 
     def onQueryProgress(self, event):
         pass
@@ -292,7 +292,7 @@ for name in ("a", "b"):
 spark.conf.unset("spark.sql.streaming.unsupportedOperationCheck")
 spark.conf.unset("spark.tidegate.test")
 spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
-print("STARTED", type(query).__name__, flush=True)
+print(f"STARTED {type(query).__name__}", flush=True)
 spark.streams.awaitAnyTermination()
 """
 """Each query has a setting and a pool of its own, although both are made with one writer.
@@ -339,7 +339,7 @@ def test_a_second_driver_starts_the_queries_that_the_script_asked_for(drivers: D
     drivers.control.request_stop(switch, "c", 30.0)
     drivers.wait_for_end(first)
     assert drivers.backend.state(drivers.spec(0), second).alive, drivers.log()
-    heard = re.findall(r"HEARD OF ([ab])", drivers.log())  # the JVM may write into the same line
+    heard = re.findall(r"HEARD OF ([ab])", drivers.log())  # the JVM may write into the same line, before and after
     assert sorted(heard) == ["a"] * 3 + ["b"] * 3, "the first driver started both queries twice, the second one once"
 
 
