@@ -24,7 +24,7 @@ from tests.support.reservations import FakeReservations
 from tests.support.set_clock import SetClock
 from tidegate.engine.case import Case, Proposal
 from tidegate.engine.engine import Engine
-from tidegate.engine.reservations import Answer, Hold, ReservationView
+from tidegate.engine.reservations import Answer, Hold, ReservationView, holds_in_force
 from tidegate.engine.round import Round
 from tidegate.engine.state import JobState, to_wire
 from tidegate.engine.third_party import checked
@@ -33,7 +33,7 @@ from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, Observed, RedisView
 from tidegate.events.envelope import encode
 from tidegate.events.job import JobSpec
-from tidegate.events.result import Phase
+from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
 from tidegate.events.wire import Wire
@@ -337,6 +337,22 @@ def test_results_adjust_and_release_the_slots_of_a_command() -> None:
     assert slots() == command.to_parallelism
     bench.take(result(command.command_id, Phase.VERIFIED, 8, parallelism=command.to_parallelism))
     assert slots() is None
+
+
+def test_what_is_rebuilt_after_a_loss_of_redis_is_what_it_held() -> None:
+    """Also when a new driver runs that has no executors yet: other jobs must not count on its slots."""
+    bench = Bench()
+    bench.take(*overloaded())
+    (command,) = bench.commands()
+    to, results = command.to_parallelism, list[ActionResult]()
+    restart = [(phase, to) for phase in (Phase.ACCEPTED, Phase.STOPPING, Phase.STOPPED, Phase.STARTING, Phase.RUNNING)]
+    back = [(phase, 4) for phase in (Phase.STOPPING, Phase.STOPPED, Phase.STARTING, Phase.RUNNING, Phase.ROLLED_BACK)]
+    for place, (phase, size) in enumerate([*restart, *back]):
+        results.append(result(command.command_id, phase, 7, parallelism=size, attempt=1 + place // len(restart)))
+        bench.take(results[-1])
+        rebuilt = holds_in_force([command], results, bench.specs.get, command.issued_at)
+        held = bench.reservations.table.pools["default"].get("rates")
+        assert [each.slots for each in rebuilt if each.slots] == ([] if held is None else [held[0]]), phase
 
 
 def test_a_result_of_another_pipeline_is_dropped() -> None:

@@ -101,14 +101,16 @@ def holds_in_force(
     """Return the newest hold of each job that still holds something at `now`, ordered by job id.
 
     A cooldown runs from its command's time in the log. A command holds its slots until its last result, or until they
-    lapse. `spec_of` returns a job's current spec, or None for a job that Tidegate does not know.
+    lapse. Since the job was down, they are all its slots, also while its new run starts. `spec_of` returns a job's
+    current spec, or None for a job that Tidegate does not know.
     """
-    newest: dict[str, ActionResult] = {}
+    down: dict[str, int] = {}
     ended: set[str] = set()
     for result in results:
-        newest[result.command_id] = result
         if result.phase.terminal:
             ended.add(result.command_id)
+        elif result.phase in DOWN:
+            down[result.command_id] = result.parallelism
     at = now.timestamp()
     holds: dict[str, Hold] = {}
     for command in commands:
@@ -118,8 +120,8 @@ def holds_in_force(
         hold = hold_for(spec, command, command.from_parallelism)
         if command.command_id in ended:
             hold = replace(hold, slots=0, slots_until=0.0)
-        elif (last := newest.get(command.command_id)) is not None and last.phase in DOWN:
-            hold = replace(hold, slots=last.parallelism)
+        else:
+            hold = replace(hold, slots=down.get(command.command_id, hold.slots))
         holds[command.job_id] = _merged(holds.get(command.job_id), hold)
     return [
         holds[job_id] for job_id in sorted(holds) if max(holds[job_id].slots_until, holds[job_id].cooldown_until) > at
