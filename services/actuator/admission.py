@@ -9,6 +9,8 @@ from tidegate.events.job import JobSpec, Mode
 from tidegate.launcher.control.store import CONFIG_MAP
 from tidegate.remote.files import WITHOUT_OPTIONS, Files, FilesError
 
+DOES = {CommandKind.START: "start it", CommandKind.RESCALE: "change its size", CommandKind.STOP: "stop it"}
+
 
 def refusal(
     command: ScalingCommand,
@@ -39,14 +41,14 @@ def refusal(
     except FilesError as error:
         return "UNREADABLE_CHECKPOINT", f"The job's files cannot be read: {error}."
     if command.kind is CommandKind.STOP:
-        return _refused_stop(command, spec)
+        return _paused(command, spec)
     if spec.version < command.spec_version:
         decided, known = command.spec_version, spec.version
         return "OLD_SPEC", f"It was decided on version {decided} of the spec; this actuator knows only version {known}."
     if not spec.running:
         return "NOT_MEANT_TO_RUN", "The job's spec says that it should not run."
-    if command.kind is CommandKind.RESCALE and spec.scaling.mode is not Mode.ACTIVE and not command.manual:
-        return "PAUSED", f"The job is in mode {spec.scaling.mode}; only a manual command may change its size."
+    if (paused := _paused(command, spec)) is not None:
+        return paused
     low, high, cores = spec.smallest_size, spec.scaling.max_parallelism, spec.application.executor_cores
     size = command.to_parallelism
     if not low <= size <= high or size % cores:
@@ -62,8 +64,8 @@ def expired(command: ScalingCommand, now: datetime) -> tuple[str, str] | None:
     return "EXPIRED", f"The command expired {late:.1f} s before it could start."
 
 
-def _refused_stop(command: ScalingCommand, spec: JobSpec) -> tuple[str, str] | None:
-    """Return why a job that is meant to run may not be stopped; a job that is not meant to may always be."""
+def _paused(command: ScalingCommand, spec: JobSpec) -> tuple[str, str] | None:
+    """Return why a job that is meant to run may not be changed; one that is not meant to may always be stopped."""
     if not spec.running or spec.scaling.mode is Mode.ACTIVE or command.manual:
         return None
-    return "PAUSED", f"The job is in mode {spec.scaling.mode}; only a manual command may stop it."
+    return "PAUSED", f"The job is in mode {spec.scaling.mode}; only a manual command may {DOES[command.kind]}."

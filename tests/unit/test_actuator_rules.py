@@ -73,11 +73,12 @@ def test_a_size_must_be_whole_executors() -> None:
     assert refused(spec, of=command(to=5)) == "INVALID_SIZE"
 
 
+@pytest.mark.parametrize("kind", [CommandKind.RESCALE, CommandKind.START])
 @pytest.mark.parametrize("mode", [Mode.PAUSED, Mode.ADVISE])
-def test_a_paused_job_is_not_rescaled(mode: Mode) -> None:
-    """A job in mode paused or advise keeps its size, unless an operator gives the command by hand."""
-    assert refused(job(mode=mode)) == "PAUSED"
-    assert refused(job(mode=mode), of=command(manual=True)) is None
+def test_a_paused_job_is_neither_rescaled_nor_started(mode: Mode, kind: CommandKind) -> None:
+    """In mode paused or advise, also if it was paused after the order; unless an operator gives the command by hand."""
+    assert refused(job(mode=mode), of=command(kind)) == "PAUSED"
+    assert refused(job(mode=mode), of=command(kind, manual=True)) is None
 
 
 def test_a_job_that_should_not_run_is_only_stopped() -> None:
