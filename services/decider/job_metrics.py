@@ -153,6 +153,7 @@ class JobMetrics(Collector):
             metrics.JOB_PHASE,
             (((job.spec.job_id, job.change.kind, job.change.phase), 1.0) for job in jobs if job.change is not None),
         )
+        jobs.sort(key=lambda job: job.snapshot.observed_at)  # the newest snapshot tells how its pool is
         pools = {pool.pool_id: pool for job in jobs if (pool := job.snapshot.pool) is not None}
         yield _family(metrics.POOL_SLOTS, (((pool_id,), pool.slots_total) for pool_id, pool in pools.items()))
         yield _family(metrics.POOL_USED, (((pool_id,), pool.slots_used) for pool_id, pool in pools.items()))

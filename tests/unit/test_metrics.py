@@ -125,6 +125,20 @@ def test_a_jobs_series_say_what_its_newest_decision_says() -> None:
     assert value("change_outage_seconds_count", way="in_place") == 1
 
 
+def test_of_the_jobs_in_a_pool_the_newest_snapshot_tells_its_slots() -> None:
+    """One job may be measured every ten seconds, and another one once an hour."""
+    bench = Bench(job("often"), job("seldom"))
+
+    def used() -> float | None:
+        return bench.registry.get_sample_value("tidegate_pool_used_slots", {"pool_id": "default"})
+
+    bench.take(snapshot(1, job_id="often", slots=4))
+    bench.take(snapshot(2, job_id="seldom", slots=6))
+    assert used() == 6
+    bench.take(snapshot(3, job_id="often", slots=8))
+    assert used() == 8
+
+
 def test_what_is_unknown_has_no_sample() -> None:
     """A delay that nobody knows is absent: zero would look like a job that is up to date."""
     bench = Bench()
