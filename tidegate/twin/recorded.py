@@ -66,12 +66,14 @@ def load_of(snapshots: Sequence[MetricSnapshot]) -> Load:
 
 
 def lag_of(snapshot: MetricSnapshot) -> int | None:
-    """Return the records that can be read and are not committed; None if an offset is unknown."""
-    ends = _ends(snapshot)
-    done = [offset for source in snapshot.sources for offset in source.next_offsets]
-    if ends is None or None in done:
-        return None
-    return sum(ends) - sum(offset for offset in done if offset is not None)
+    """Return the records that can be read and are not committed; None if an offset is unknown.
+
+    As for the engine, no partition has a negative lag: its end offset may be older than what is committed, or its topic
+    recreated.
+    """
+    rows = [pair for source in snapshot.sources for pair in zip(source.end_offsets, source.next_offsets, strict=True)]
+    known = [max(0, end - done) for end, done in rows if end is not None and done is not None]
+    return sum(known) if rows and len(known) == len(rows) else None
 
 
 @dataclass(frozen=True, slots=True)
