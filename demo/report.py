@@ -9,7 +9,7 @@ from pathlib import Path
 from demo.verdict import Check, PhaseResult, SizeChange, changes, seconds
 from demo.watch import Timeline
 from tidegate.events.decision import Decision
-from tidegate.fleet.explain import spans_of
+from tidegate.fleet.explain import sizes_of, spans_of
 from tidegate.pages import page_of
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -46,7 +46,7 @@ def decision_rows(decisions: Iterable[Decision], zero: float) -> list[list[str]]
     return [
         [
             f"{d.decided_at.timestamp() - zero:.0f} s",
-            f"{d.current_parallelism} -> {d.final_parallelism}",
+            sizes_of(d),
             d.status.value,
             d.sentence,
             "command" if d.command is not None else "",

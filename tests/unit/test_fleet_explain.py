@@ -19,7 +19,7 @@ from tidegate.events.result import Phase
 from tidegate.events.snapshot import ClusterState, MetricSnapshot, Part
 from tidegate.events.way import Way
 from tidegate.fleet.changes import cost_in_words
-from tidegate.fleet.explain import delay, explain, slots_now, spans_of
+from tidegate.fleet.explain import delay, explain, sizes_of, slots_now, spans_of
 from tidegate.fleet.fleet import FleetJob
 from tidegate.fleet.rows import row_of
 
@@ -89,7 +89,7 @@ def test_a_running_job_of_unknown_size_is_not_called_stopped(state: ClusterState
     remedy = "check the collector's log for the source that does not answer"
     assert (remedy in text) == (state is ClusterState.RUNNING)
     assert row_of(FleetJob(job(), decision), shot.observed_at).slots == "unknown"
-    assert slots_now(decision) == "unknown"
+    assert slots_now(decision) == sizes_of(decision) == "unknown"
 
 
 def test_a_lag_whose_work_is_unknown_says_what_is_unknown() -> None:

@@ -11,6 +11,7 @@ from tidegate.backtest.delays import Errors
 from tidegate.backtest.fitting import TRUSTED_ERROR
 from tidegate.backtest.logs import LeftOut
 from tidegate.backtest.trial import Result
+from tidegate.fleet.explain import sizes_of
 from tidegate.lab.tunings import DEFAULTS
 
 RESULT_COLUMNS = (
@@ -132,7 +133,7 @@ def change_rows(side: Side, epoch: int) -> list[tuple[str, ...]]:
     return [
         (
             minutes(decision.decided_at.timestamp() - epoch),
-            f"{decision.current_parallelism} -> {decision.final_parallelism}",
+            sizes_of(decision),
             decision.sentence,
         )
         for decision in side.recording.decisions[:MOST_CHANGES]

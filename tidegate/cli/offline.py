@@ -27,7 +27,7 @@ from tidegate.events.job import JobSpec
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.wire import Wire
-from tidegate.fleet.explain import spans_of
+from tidegate.fleet.explain import sizes_of, spans_of
 from tidegate.installed import engine
 from tidegate.replay.files import numbered, part_of
 from tidegate.terminal import stderr, stdout, styled, table
@@ -164,9 +164,8 @@ def _summarize(decisions: list[Decision]) -> None:
     for job, theirs in by_job.items():
         for span in spans_of(theirs):
             d = span.first
-            sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
-            lag = figure(d.evidence.lag_records)
-            rows.append([job, clock(d.decided_at), sizes, styled(d.status.value), lag, f"x{span.count}", d.sentence])
+            lag, status = figure(d.evidence.lag_records), styled(d.status.value)
+            rows.append([job, clock(d.decided_at), sizes_of(d), status, lag, f"x{span.count}", d.sentence])
     columns = ["job", "from", "slots", "status", "lag records", "times", "why"]
     stdout().print(table("", columns, rows, right=["lag records", "times"]))
     ordered = sum(d.command is not None for d in decisions)

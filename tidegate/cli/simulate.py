@@ -20,6 +20,7 @@ from tidegate.engine.cron import FIRST_YEAR, LAST_YEAR
 from tidegate.engine.plan import UnknownPolicy
 from tidegate.events.job import JobSpec
 from tidegate.events.snapshot import MetricSnapshot
+from tidegate.fleet.explain import sizes_of
 from tidegate.installed import engine
 from tidegate.lab.bill import bill_in_words, monthly_bill
 from tidegate.lab.jobs import batch_bound, one_job
@@ -212,7 +213,7 @@ def _show(job: JobSpec, recording: JobRecording, found: Score, epoch: int) -> No
     rows = [
         (
             f"{(decision.decided_at.timestamp() - epoch) / 60:.1f}",
-            f"{decision.current_parallelism} -> {decision.final_parallelism}",
+            sizes_of(decision),
             decision.sentence,
         )
         for decision in changes

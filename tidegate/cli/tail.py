@@ -26,7 +26,7 @@ from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import BY_MODEL
 from tidegate.events.wire import Wire
-from tidegate.fleet.explain import delay
+from tidegate.fleet.explain import delay, sizes_of
 from tidegate.runtime.consumer import newest_at
 from tidegate.terminal import cell_of, stderr, stdout, styled, table
 from tidegate.twin.recorded import lag_of
@@ -74,8 +74,8 @@ def _snapshot(s: MetricSnapshot) -> tuple[object, ...]:
 
 
 def _decision(d: Decision) -> tuple[object, ...]:
-    sizes = f"{d.current_parallelism} -> {d.final_parallelism}"
-    return clock(d.decided_at), d.job_id, d.sequence, sizes, styled(d.status.value), delay(d.evidence), d.sentence
+    status = styled(d.status.value)
+    return clock(d.decided_at), d.job_id, d.sequence, sizes_of(d), status, delay(d.evidence), d.sentence
 
 
 def _command(c: ScalingCommand) -> tuple[object, ...]:

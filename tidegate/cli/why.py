@@ -23,7 +23,7 @@ from tidegate.events.envelope import value_of
 from tidegate.events.result import ActionResult
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.topics import DECISIONS
-from tidegate.fleet.explain import delay, explain, slots_now, spans_of
+from tidegate.fleet.explain import delay, explain, sizes_of, slots_now, spans_of
 from tidegate.fleet.feed import decision_on
 from tidegate.fleet.warnings import warnings_of
 from tidegate.runtime.consumer import newest_at
@@ -241,7 +241,7 @@ def _over_time(settings: ClientSettings, job: str, since: datetime, as_json: boo
         [
             clock(span.first.decided_at),
             span.first.sequence,
-            f"{span.first.current_parallelism} -> {span.first.final_parallelism}",
+            sizes_of(span.first),
             styled(span.first.status.value),
             f"x{span.count}",
             span.first.sentence,

@@ -53,6 +53,13 @@ def slots_now(decision: Decision) -> str:
     return str(decision.current_parallelism) if decision.size_is_known else "unknown"
 
 
+def sizes_of(decision: Decision) -> str:
+    """Return the size that a job has and the decided one, such as `4 -> 6`."""
+    if not decision.size_is_known:
+        return "unknown"
+    return f"{decision.current_parallelism} -> {decision.final_parallelism}"
+
+
 def _sizes(decision: Decision) -> str:
     if not decision.size_is_known:
         return "the size is not known"

@@ -56,9 +56,6 @@ class LogEntry:
     """Of the first decision."""
     times: int = 1
     """How many decisions said the same."""
-    before: int | None = None
-    after: int | None = None
-    """The decided size, or the size that a result has reached."""
     orders: bool = False
     """Whether the decision has a command."""
     result_id: str = ""
@@ -154,8 +151,6 @@ class FleetJob:
                 word=decision.status.value,
                 text=decision.sentence,
                 sequence=decision.sequence,
-                before=decision.current_parallelism,
-                after=decision.final_parallelism,
                 orders=decision.command is not None,
             )
         )
@@ -188,8 +183,7 @@ class FleetJob:
         self.last_result = result
         text = result_in_words(result, size(result.parallelism))
         word = result.phase.value
-        of_it = LogEntry(result.at, EntryKind.RESULT, word, text, after=result.parallelism, result_id=result.result_id)
-        self._note(of_it)
+        self._note(LogEntry(result.at, EntryKind.RESULT, word, text, result_id=result.result_id))
         return True
 
     def _operator(self, change: SpecChange | None, spec: JobSpec) -> None:
@@ -199,7 +193,7 @@ class FleetJob:
         ):
             return
         if spec.manual is not None and spec.manual.requested_at == change.at:
-            asked = f"asked for {spec.manual.parallelism} slots"
+            asked = f"asked for {size(spec.manual.parallelism)}"
         else:
             asked = f"version {spec.version}, {spec.shown_mode}"
         self._note(LogEntry(change.at, EntryKind.OPERATOR, change.by, f"{asked}: {change.reason}"))

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from tidegate.events.decision import Decision, TrailEntry
 from tidegate.whatif.course import Point
 from tidegate.whatif.trial import Trial
+from tidegate.words import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def first_difference(was: Decision, made: Decision) -> str:
         if _said(one) != _said(other):
             return f"{_named(one)} ⇒ {_named(other)}"
     if (was.current_parallelism, was.final_parallelism) != (made.current_parallelism, made.final_parallelism):
-        return f"{was.current_parallelism} slots ⇒ {made.current_parallelism} slots"
+        return f"{size(was.current_parallelism)} ⇒ {size(made.current_parallelism)}"
     return ""
 
 
