@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from tests.support.events import START, job, result, snapshot, with_application
 from tests.support.fake_consumer import FakeMessage
 from tests.support.fleets import decision, hour_of, spec
-from tests.support.history import history
+from tests.support.history import decided_twice, history
 from tidegate.cli import app
 from tidegate.cli.doctor.jobs import refused_specs
 from tidegate.client import ClientSettings, Received, loaded_specs
@@ -165,6 +165,18 @@ def test_a_repeated_or_late_decision_changes_nothing() -> None:
     assert found is not None
     assert found.decision == second
     assert len(found.timeline) == 2
+
+
+def test_of_two_decisions_on_a_snapshot_the_later_one_is_shown() -> None:
+    """As `tidegate why` shows it: the decider went on from it, after it had died before it saved its state."""
+    steps, at, other = decided_twice()
+    one = FleetJob(steps[0].spec)
+    for each in (*(step.decision for step in steps[: at + 1]), other, steps[at].decision):
+        one.take_decision(each)
+    assert one.decision is not None
+    assert one.decision.decided_at == other.decided_at
+    assert len(one.timeline) == at + 1, "they are of one measurement"
+    assert [span.orders for span in one.spans[-2:]] == [True, True], "either order may be carried out"
 
 
 def test_a_repeated_result_is_noted_once() -> None:

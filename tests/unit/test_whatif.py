@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -354,6 +355,17 @@ def test_of_two_decisions_on_a_snapshot_the_last_counts() -> None:
     read = job_of([*found.snapshots, *found.commands, *found.results, *decisions])
     made = attempt(read, moments_of(read), ThisEngine(), lambda spec: spec).made
     assert [value_of(decision) for decision in made] == [value_of(each.decision) for each in steps]
+
+
+def test_of_a_command_or_a_result_that_is_written_twice_the_first_counts() -> None:
+    """The actuator carried out the first command, and the decider took the first result: the second ones are later."""
+    found, later = short(), timedelta(seconds=30)
+    again = [one.model_copy(update={"issued_at": one.issued_at + later, "to_parallelism": 9}) for one in found.commands]
+    told = [one.model_copy(update={"at": one.at + later}) for one in found.results]
+    assert again
+    assert told
+    read = job_of([*found.snapshots, *found.commands, *again, *found.results, *told, *found.decisions])
+    assert (read.commands, read.results) == (found.commands, found.results)
 
 
 def test_a_snapshot_from_the_future_changes_nothing() -> None:

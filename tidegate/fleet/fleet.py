@@ -130,14 +130,19 @@ class FleetJob:
         self._operator(spec.change, spec)
 
     def take_decision(self, decision: Decision) -> bool:
-        """Take in a decision; return False for one that is not newer than the last, or on no possible second."""
-        if not is_plausible(decision.sequence) or (self.decision and decision.sequence <= self.decision.sequence):
+        """Take in a decision; return False for one that is not newer than the last, or on no possible second.
+
+        Of two on a snapshot, the decider went on from the later one.
+        """
+        last = (self.decision.sequence, self.decision.decided_at) if self.decision is not None else None
+        if not is_plausible(decision.sequence) or (last and (decision.sequence, decision.decided_at) <= last):
             return False
         if decision.keyframe is not None:
             self._operator(decision.keyframe.spec.change, decision.keyframe.spec)
             decision = decision.model_copy(update={"keyframe": None})
         self.decision = decision
-        self.timeline.add(point_of(decision))
+        if last is None or decision.sequence > last[0]:
+            self.timeline.add(point_of(decision))
         sizes = (decision.current_parallelism, decision.proposed_parallelism, decision.final_parallelism)
         said = (decision.status, *sizes)
         if self.spans and said == self._said and decision.command is None:

@@ -81,9 +81,9 @@ def job_of(events: Iterable[Wire], job: str | None = None) -> RecordedJob:
             case MetricSnapshot():
                 snapshots.setdefault(event.job_id, {}).setdefault(event.sequence, event)  # as the decider does
             case ScalingCommand():
-                commands[event.command_id] = event
+                commands.setdefault(event.command_id, event)  # as the actuator does
             case ActionResult():
-                results[event.result_id] = event
+                results.setdefault(event.result_id, event)
             case Decision():
                 decisions[event.job_id, event.sequence] = event  # the decider went on from the newest
             case _:
