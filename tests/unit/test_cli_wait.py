@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tests.support.engine import step
-from tests.support.events import START, job, result, steady
+from tests.support.events import START, job, result, snapshot, steady
 from tidegate.cli.wait import RequestTracker
 from tidegate.engine.state import JobState
 from tidegate.events.decision import Decision, Observed
 from tidegate.events.job import JobSpec, Mode
 from tidegate.events.result import Phase
+from tidegate.events.snapshot import ClusterState, Part
 from tidegate.operate import with_mode, with_size
 
 FIRST = job(min_parallelism=2, max_parallelism=8)
@@ -74,3 +75,16 @@ def test_a_stop_is_not_taken_for_the_request() -> None:
     request.decision(decision)
     request.result(result(decision.command.command_id, Phase.VERIFIED, parallelism=0))
     assert not request.succeeded
+
+
+def test_a_job_of_unknown_size_is_not_taken_for_one_without_slots() -> None:
+    """Nobody knows whether it runs: the request for 0 slots is served when that is known."""
+    spec = job(min_parallelism=0)
+    asked = with_size(spec, 0, "night", START)
+    assert asked.manual is not None
+    shot = snapshot(0, state=ClusterState.UNKNOWN, slots=None, free=None, missing=(Part.JOB_STATE, Part.CAPACITY))
+    _, decision = step(JobState.new(), shot, asked, Observed(at=shot.observed_at))
+    assert (decision.current_parallelism, decision.command) == (0, None)
+    request = RequestTracker(asked.version, asked.manual)
+    request.decision(decision)
+    assert not request.ended

@@ -46,6 +46,7 @@ class RequestTracker:
             self.lines.append((decision.decided_at, decision.status.value, decision.sentence))
         served = next((entry.numbers for entry in decision.trail if entry.code == "MANUAL"), None)
         asked = {"size": self.asked.parallelism, "reason": self.asked.reason}
+        has_it = decision.size_is_known and decision.current_parallelism == self.asked.parallelism
         if served is not None and served != asked:
             self.lines.append((decision.decided_at, decision.status.value, "Another request has replaced this one."))
             self.ended = True
@@ -53,7 +54,7 @@ class RequestTracker:
             self._command = decision.command.command_id
             for result in self._early:
                 self.result(result)
-        elif decision.command is None and self.asked.parallelism == decision.current_parallelism:
+        elif decision.command is None and has_it:
             # The job has that size already; but another change that is under way comes first.
             self.ended = self.succeeded = decision.status not in CHANGING
 
