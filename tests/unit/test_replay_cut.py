@@ -197,6 +197,19 @@ def test_offsets_that_a_real_time_query_does_not_tell_are_proved(tmp_path: Path)
         assert [each for each, _ in _verdicts([shot], log)] == [verdict]
 
 
+def test_partitions_that_are_not_assigned_are_proved(tmp_path: Path) -> None:
+    """The job does not read the last two of six, so a snapshot has 0 there, which would be wrong if it did."""
+    for kind, verdict in (b"Assign", "ok"), (b"Subscribe", "finding"):
+        lines = [line.replace(b"Subscribe[", kind + b"[") for line in recorded("standalone")[:-2]]
+        log, run = _read_back(tmp_path, lines)
+        end = max(batch.started_at for batch in run.reading(ALL_TIME).batches) + timedelta(seconds=5)
+        made = run.cut(Interval(end - timedelta(seconds=10), end))
+        offsets = (*made.committed["rec"].values(), 0, 0)
+        source = SourceOffsets(topic="rec", end_offsets=offsets, committed_offsets=offsets)
+        shot = _shot(log, made, int(end.timestamp())).model_copy(update={"sources": (source,)})
+        assert [each for each, _ in _verdicts([shot], log)] == [verdict]
+
+
 def _read_back(folder: Path, lines: list[bytes]) -> tuple[LoggedRun, ApplicationRun]:
     """Return a run whose log has these lines: as the audit finds it, and as the collector reads it."""
     (folder / "log").write_bytes(b"".join(lines))

@@ -170,7 +170,7 @@ class _RunCutter:
     def __init__(self, log: LoggedRun, before: LoggedRun | None) -> None:
         self._log = log
         self._before = before
-        self._inherited: events.PartitionOffsets | None = None
+        self._inherited: ApplicationRun | None = None
         self._run = ApplicationRun()
         self._rest = events_of(log.path)
         self._ahead: list[events.SparkEvent] = []
@@ -228,23 +228,24 @@ class _RunCutter:
 
     def _committed(self, shot: MetricSnapshot, run: ApplicationRun, interval: Interval) -> list[_Difference]:
         read_on = run.reading(interval).reads_on
-        told = run.committed if run.has_committed else self._committed_before()
+        tells = run if run.has_committed else self._run_before()
+        told, assigned = tells.committed, tells.assigned
         wrong = []
         for source in shot.sources:
             log: Mapping[int, int] = told.get(source.topic, {})
-            made = tuple(log.get(partition) for partition in range(len(source.committed_offsets)))
+            unread = 0 if source.topic in assigned else None
+            made = tuple(log.get(partition, unread) for partition in range(len(source.committed_offsets)))
             untold = read_on and set(source.committed_offsets) == {None}
             if log and made != source.committed_offsets and not untold:
                 wrong.append((f"committed_offsets of {source.topic}", source.committed_offsets, made))
         return wrong
 
-    def _committed_before(self) -> events.PartitionOffsets:
-        """Return what the run before this one had committed at its end; it holds until this one commits."""
+    def _run_before(self) -> ApplicationRun:
+        """Return the run before this one at its end: what it had committed holds until this one commits."""
         if self._inherited is None:
-            run = ApplicationRun()
+            self._inherited = ApplicationRun()
             for event in events_of(self._before.path) if self._before else ():
-                _apply(run, event)
-            self._inherited = run.committed
+                _apply(self._inherited, event)
         return self._inherited
 
 
