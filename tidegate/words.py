@@ -32,10 +32,10 @@ def size(parallelism: float | None) -> str:
     return f"{parallelism:.0f} slot" + ("" if parallelism == 1 else "s")
 
 
-def clock(instant: datetime) -> str:
-    """Return the time of day in UTC, with the date if it is not today."""
+def clock(instant: datetime, now: datetime | None = None) -> str:
+    """Return the time of day in UTC, with the date if it is not today: yesterday's must not look like a new one."""
     instant = instant.astimezone(UTC)
-    today = datetime.now(UTC).date() == instant.date()
+    today = (now or datetime.now(UTC)).date() == instant.date()
     return instant.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 
 

@@ -142,6 +142,7 @@ def test_a_time_of_another_day_has_its_date(topics: SimulatedTopics) -> None:
     for page in ("/", "/jobs/rates"):
         assert ">2026-03-01 12:59:55</time>" in late.get(page).text
         assert "2026-03-01 12:59" not in client(topics).get(page).text
+    assert '<th scope="row">2026-03-01 12:59:55</th>' in late.get("/jobs/rates").text
 
 
 def test_no_job_is_called_silent_while_the_topics_are_still_read(topics: SimulatedTopics) -> None:

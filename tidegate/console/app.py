@@ -24,6 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
+from tidegate import words
 from tidegate.client import NoSuchTopic, Unreachable
 from tidegate.console.access import ANYBODY, SESSION_SECONDS, Access, Forbidden, bearer
 from tidegate.console.changes import asked_version
@@ -103,7 +104,7 @@ class Console:
         self._access = access
         self._clock = clock
         self._templates = Jinja2Templates(directory=HERE / "templates")
-        self._templates.env.globals["time_of"] = self._time_of
+        self._templates.env.globals["time_of"] = lambda at: words.clock(at, clock())
         self._trials = asyncio.Semaphore(1)
         self.ending = asyncio.Event()
         """Set when the server ends: then the streams end too."""
@@ -285,10 +286,6 @@ class Console:
             "now": self._clock(),
         }
         return self._templates.TemplateResponse(request, template, {**common, **shown}, status_code=status)
-
-    def _time_of(self, at: datetime) -> str:
-        """Return a time of day, with the date if it is not today: a time of yesterday must not look like a new one."""
-        return f"{at:%H:%M:%S}" if at.date() == self._clock().date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
     def _error(self, request: Request, status: int, text: str) -> Response:
         if bearer(request) is not None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tidegate.events.result import Phase
 from tidegate.fleet.fleet import EntryKind, FleetJob, point_of
 from tidegate.fleet.timeline import TimelinePoint
-from tidegate.words import figure, size
+from tidegate.words import clock, figure, size
 
 ENDS = {phase.value for phase in Phase if phase.terminal}
 TABLE_ROWS = 40
@@ -104,13 +104,13 @@ def charts_of(job: FleetJob) -> list[Chart]:
     ]
 
 
-def table_of(job: FleetJob) -> list[tuple[str, ...]]:
+def table_of(job: FleetJob, now: datetime) -> list[tuple[str, ...]]:
     """Return the timeline as rows, the newest first: time, arrival rate, capacity, delay, lag, size."""
     points = list(job.timeline)
     step = max(1, math.ceil(len(points) / TABLE_ROWS))
     rows = []
     for point in points[::-step]:
-        when = datetime.fromtimestamp(point.at, UTC).strftime("%H:%M:%S")
+        when = clock(datetime.fromtimestamp(point.at, UTC), now)
         figures = (point.arrival_rate, point.capacity, point.delay_seconds, point.lag_records, point.slots)
         rows.append((when, *(figure(known(value)) for value in figures)))
     return rows

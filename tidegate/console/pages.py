@@ -97,7 +97,7 @@ def job_page(job: FleetJob, now: datetime) -> Values:
         "charts": charts,
         "data": as_json(charts),
         "size_now": decision.current_parallelism if decision is not None and decision.size_is_known else "",
-        "table": table_of(job),
+        "table": table_of(job, now),
         "log": job.log[:SHOWN_ENTRIES],
         "silent": badge_of(job, now).word == "silent",
         "badges": {status.value: badge for status, badge in BADGES.items()},
