@@ -81,6 +81,18 @@ def test_a_query_that_is_done_does_not_say_which_partitions_are_read() -> None:
     assert run.assigned == {"rec"}
 
 
+def test_of_a_topic_without_a_commit_the_run_before_tells_which_partitions_are_read() -> None:
+    """It tells their offsets, too: a first commit of a query that reads another topic changes neither."""
+    run = fresh()
+    run.inherited, run.inherited_assigned = {"rec": {1: 500}}, frozenset({"rec"})
+    run.apply(replace(progress(0, 1, query="other"), committed={"more": {0: 7}}))
+    reading = run.reading(between(0, 10))
+    assert reading.committed == {"rec": {1: 500}, "more": {0: 7}}
+    assert reading.assigned == {"rec"}
+    run.apply(replace(progress(0, 2), committed={"rec": {0: 0, 1: 600}}))
+    assert run.reading(between(0, 10)).assigned == frozenset()
+
+
 @pytest.mark.parametrize("name", [None, "copy"])
 def test_a_failed_query_counts_until_it_is_started_again_without_its_checkpoint(name: str | None) -> None:
     """A script may do so in a loop: each time with another id, and from the offsets that its options say."""

@@ -261,10 +261,10 @@ class ApplicationRun:
 
     @property
     def assigned(self) -> frozenset[str]:
-        """Topics of which only the partitions with a committed offset are read."""
+        """Topics of which only the partitions in `committed` are read; of a topic without, by the previous run."""
         readers = self._readers()
         whole = {topic for query, topic in readers if topic not in query.assigned}
-        return frozenset(topic for _, topic in readers) - whole
+        return self.inherited_assigned.union(topic for _, topic in readers) - whole
 
     def _readers(self) -> list[tuple[_Query, str]]:
         """Return the queries that count, with each of their topics; one that is done does where no other one reads."""
@@ -328,7 +328,7 @@ class ApplicationRun:
             operators=tuple(operator for query in holding for operator in query.operators),
             local_cores=self._local_cores,
             topics=self.topics,
-            assigned=self.assigned if self.has_committed else self.inherited_assigned,
+            assigned=self.assigned,
             clock_ahead_seconds=(max(missed) - interval.end).total_seconds() if missed else None,
             real_time=bool(real_time),
             continuous=any(query.active and query.continuous for query in queries),

@@ -266,7 +266,7 @@ class LogDirectory:
             if len(followed) == 2 and old.ended is None and not new.has_committed and not deleted:
                 return
             new.inherited = old.committed
-            new.inherited_assigned = old.assigned if old.has_committed else old.inherited_assigned
+            new.inherited_assigned = old.assigned
             gone = followed.pop(0)
             self._by_stem = {stem: each for stem, each in self._by_stem.items() if each is not gone}
 
