@@ -25,8 +25,8 @@ class App(Tolerant):
 
     id: str
     name: str
-    cores: int
-    """Cores granted to its executors now."""
+    cores: int | None
+    """Cores granted to its executors now; None if the cluster does not tell."""
     state: str
     """WAITING, RUNNING, FINISHED, FAILED, KILLED or UNKNOWN."""
     start_millis: int = Field(validation_alias="starttime")
@@ -60,7 +60,7 @@ class ClusterView:
         """
         ordered = sorted(apps, key=lambda app: app.start_millis)
         active = {app.id: app for app in ordered if app.state in ACTIVE}
-        used = sum(app.cores for app in active.values() if app.id not in elsewhere)
+        used = sum(app.cores or 0 for app in active.values() if app.id not in elsewhere)
         return cls(
             slots_total=None if more is None else used + more,
             slots_used=used,
@@ -78,7 +78,8 @@ class ClusterView:
         Of the others nothing is looked at again, as hundreds of jobs may share a pool.
         """
         own = [app for app in apps if app.state in ACTIVE]
-        used = self.slots_used + sum(app.cores - self.active[app.id].cores for app in own if app.id not in elsewhere)
+        here = [app for app in own if app.id not in elsewhere]
+        used = self.slots_used + sum((app.cores or 0) - (self.active[app.id].cores or 0) for app in here)
         newest = {job_id: max(own, key=lambda app: app.start_millis)} if own else {}
         return replace(
             self,

@@ -140,12 +140,13 @@ class _Seen:
 def _app(app: Object, cores: int = _OTHERS_CORES) -> App:
     """Return an application as any cluster shows it; each of its executors has so many cores."""
     state = str(app["state"])
+    executors = containers(app) if state == RUNNING else 0
     over = _OVER.get(str(app.get("finalStatus")), "FAILED")
     return App.model_validate(
         {
             "id": app["id"],
             "name": app["name"],
-            "cores": (containers(app) or 0) * cores,
+            "cores": None if executors is None else executors * cores,
             "state": RUNNING if state == RUNNING else "WAITING" if state in PENDING else over,
             "starttime": app["startedTime"],
         }

@@ -73,7 +73,9 @@ def spec(*, master: bool = True) -> JobSpec:
     return with_application(job(), master_ui_url="http://m:8080" if master else None)
 
 
-def app(app_id: str = "app-1", *, name: str = "rates", state: str = "RUNNING", cores: int = 4, at: datetime = T) -> App:
+def app(
+    app_id: str = "app-1", *, name: str = "rates", state: str = "RUNNING", cores: int | None = 4, at: datetime = T
+) -> App:
     """Return an application at the master."""
     millis = int(at.timestamp() * 1000)
     return App.model_validate({"id": app_id, "name": name, "cores": cores, "state": state, "starttime": millis})
@@ -83,7 +85,7 @@ def master(*active: App, completed: tuple[App, ...] = ()) -> ClusterView:
     """Return a cluster of 12 slots."""
     return ClusterView(
         slots_total=12,
-        slots_used=sum(each.cores for each in active),
+        slots_used=sum(each.cores or 0 for each in active),
         workers_alive=2,
         active={each.id: each for each in active},
         completed={each.id: each for each in completed},
@@ -536,6 +538,12 @@ def test_without_a_master_the_log_decides(
     result = made(of=spec(master=False), reading=reading)
     assert (result.state, result.slots_granted, result.missing) == (state, slots, missing)
     assert result.pool is None
+
+
+def test_slots_that_the_cluster_does_not_tell_are_missing() -> None:
+    """Zero slots of a running job would be a measurement."""
+    result = made(reading=logs(IDLE), view=master(app(cores=None)))
+    assert (result.state, result.slots_granted, result.missing) == (ClusterState.RUNNING, None, (Part.CAPACITY,))
 
 
 def test_a_running_batch_is_absent_without_its_tasks() -> None:

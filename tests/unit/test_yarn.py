@@ -231,6 +231,15 @@ def test_the_pool_is_the_queue() -> None:
     assert _view(manager).slots_total == 1, "and one core is left of its half"
 
 
+def test_slots_that_the_account_may_not_see_are_unknown_to_the_collector_too() -> None:
+    """Zero would be a job that has lost its executors; what there is room for is known all the same."""
+    manager = FakeResourceManager()
+    manager.add("application_1", "rates", runningContainers=-1)
+    view = _view(manager)
+    assert view.active["application_1"].cores is None
+    assert (view.slots_used, view.slots_total) == (0, 4)
+
+
 def test_the_applications_of_a_cluster_are_looked_at_once_for_all_its_jobs() -> None:
     """Each job has its own executors' cores, also in another queue, and hundreds may share a cluster."""
     manager = FakeResourceManager()
