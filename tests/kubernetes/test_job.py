@@ -67,7 +67,7 @@ class Job(CountingJob):
         """Delete a pod, as somebody with kubectl would."""
         self.namespace.api.delete(f"{self.namespace.path}/pods/{pod.rpartition('/')[2]}", grace_seconds=1)
 
-    def seen(self) -> int:
+    def seen(self) -> int | None:
         """Return the slots of the job as the collector sees them."""
         view = asyncio.run(self._clusters.view(self.namespace.name)).of(self.spec)
         assert view.slots_total is not None
