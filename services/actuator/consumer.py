@@ -192,7 +192,7 @@ class Actuator:
         with contextlib.closing(TopicReader(self.settings, [topic], after=self._results_read)) as reader:
             for message in reader.read_to_end(stop=self._is_stopping):
                 try:
-                    self.runner.log.add(decode(ActionResult, message.value(), headers_of(message)))
+                    self.runner.log.add(decode(ActionResult, message.value(), headers_of(message), message.key()))
                 except Unreadable as error:
                     self._add_unreadable(message, error)
                 else:

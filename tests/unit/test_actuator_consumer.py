@@ -21,6 +21,7 @@ from tests.support.clusters import on_kubernetes
 from tests.support.events import START, command, job, result, with_application
 from tests.support.fake_consumer import TOPIC, ActuatorRun, FakeMessage, HeldRunner, NoResults
 from tests.support.set_clock import SetClock
+from tidegate.events.envelope import encode
 from tidegate.events.result import Phase
 from tidegate.runtime.consumer import TopicReader
 from tidegate.runtime.dead_letters import TooManyDeadLetters
@@ -305,6 +306,23 @@ def test_only_an_error_that_stays_ends_the_actuator() -> None:
         run.consumer.fail(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         assert wait_until(lambda: bool(run.code), 10, 0.005)
     assert isinstance(run.code[0], KafkaException)
+
+
+def test_a_result_under_the_key_of_another_pipeline_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is none of an actuator's: the decider sends it to the dead letters, so no command may count as done by it."""
+    stray = FakeMessage(2, 3, encode(result("ours", Phase.VERIFIED)).value, key=b"another")
+
+    class Results(NoResults):
+        def read_to_end(self, **_: Any) -> Any:
+            return [] if self.after else [FakeMessage(2, 2, result("old", Phase.VERIFIED)), stray]
+
+    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    runner = HeldRunner()
+    with ActuatorRun(runner) as run:
+        run.consumer.assign(0)
+        run.settle()
+        assert (runner.log.ended("old"), runner.log.ended("ours")) == (True, False)
+        assert [letter.code for letter in run.letters] == ["WRONG_KEY"]
 
 
 @pytest.mark.parametrize(
