@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from tidegate.engine.guard import ForcingGuard
 from tidegate.engine.guards import GUARDS
 from tidegate.engine.options import NoOptions
-from tidegate.engine.plan import OwnGuardDefaults
+from tidegate.engine.plan import own_defaults
 from tidegate.engine.reasons import Reason
 from tidegate.installed import engine
 from tidegate.policies import behaviour
@@ -141,9 +141,8 @@ def _guards() -> Iterator[str]:
 def _own_defaults(guard: Any) -> Iterator[str]:
     """Yield what policies that do a guard's work themselves take for its options, unless a job says otherwise."""
     for policy in ours():
-        own = policy.guard_defaults.get(guard.name, {}) if isinstance(policy, OwnGuardDefaults) else {}
         page = f"[`{policy.name}`]({policy.name}.md)"
-        for option, value in own.items():
+        for option, value in own_defaults(policy, guard).items():
             yield from ("", f"With the policy {page}, the default of `{option}` is {_default(value)}.")
 
 

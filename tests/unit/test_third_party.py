@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +19,7 @@ from tests.support.policy_packages import put_package, put_policy
 from tidegate.cli import app
 from tidegate.cli.expected import problem_of
 from tidegate.engine.engine import Engine
+from tidegate.engine.options import BadOption
 from tidegate.engine.state import JobState
 from tidegate.engine.third_party import PolicyFailed
 from tidegate.installed import GROUP, engine
@@ -99,6 +100,24 @@ def test_one_that_cannot_be_used_is_named_and_all_others_work(
         assert problems(made) == (
             f"scaling.policy: {warned}. Until that is corrected, choose from {', '.join(sorted(OURS))}"
         )
+
+
+def test_a_default_of_its_own_that_a_guard_refuses_is_a_problem_of_the_spec() -> None:
+    """A spec that `tidegate apply` takes can be decided on; one that sets the option itself can."""
+
+    class Own(Hpa):
+        """Would not have a guard limit its changes."""
+
+        guard_defaults: ClassVar = {"cooldown": {"up_seconds": -1.0}}
+
+    made, shot = Engine({"own": Own}), steady(1, rate=800, capacity=400)[0]
+    spec = job(policy="own", policy_options={}, guards={})
+    assert made.check(spec) == ["scaling.guards.cooldown.up_seconds: must be at least 0, found -1.0"]
+    with pytest.raises(BadOption):
+        made.step(JobState.new(), shot, spec, observed(shot))
+    spec = job(policy="own", policy_options={}, guards={"cooldown": {"up_seconds": 5}})
+    assert made.check(spec) == []
+    made.step(JobState.new(), shot, spec, observed(shot))
 
 
 def test_a_command_that_is_given_its_name_says_the_reason(

@@ -74,9 +74,8 @@ def plan_for(spec: JobSpec, policy_type: PolicyType, reasons: Mapping[str, Reaso
     """Return the plan of a spec, or raise `BadOption` or `UnknownPolicy`."""
     policy = policy_of(spec, policy_type)
     wakes = policy if isinstance(policy, ZeroPolicy) else None
-    own = policy.guard_defaults if isinstance(policy, OwnGuardDefaults) else {}
     asked = [guard for guard in GUARDS if wakes is None or guard is not Silence]
-    guards = tuple([guard_of(guard, spec, own.get(guard.name, {})) for guard in asked])
+    guards = tuple([guard_of(guard, spec, own_defaults(policy, guard)) for guard in asked])
     forcing = tuple(guard for guard in guards if isinstance(guard, ForcingGuard))
     return Plan(spec, policy, guards, forcing, reasons, wakes, spec.digest)
 
@@ -89,6 +88,11 @@ def policy_of(spec: JobSpec, policy_type: PolicyType) -> Policy[Any]:
     return made
 
 
+def own_defaults(policy: object, guard: type[Guard]) -> Mapping[str, Scalar]:
+    """Return the defaults of a policy's own for the options of a guard."""
+    return policy.guard_defaults.get(guard.name, {}) if isinstance(policy, OwnGuardDefaults) else {}
+
+
 def guard_of(guard: type[G], spec: JobSpec, defaults: Mapping[str, Scalar] = MappingProxyType({})) -> G:
     """Return a guard with the options that a spec gives it, else those of `defaults`, or raise `BadOption`."""
     return parse(guard, {**defaults, **spec.scaling.guards.get(guard.name, {})}, f"scaling.guards.{guard.name}")
@@ -97,8 +101,9 @@ def guard_of(guard: type[G], spec: JobSpec, defaults: Mapping[str, Scalar] = Map
 def problems_of(spec: JobSpec, policy_type: PolicyType) -> list[str]:
     """Return every problem of a spec's policy and guards, each with field and value; empty when all is well."""
     problems = []
+    policy: Policy[Any] | None = None
     try:
-        policy_of(spec, policy_type)
+        policy = policy_of(spec, policy_type)
     except BadOption as error:
         problems.append(str(error))
     except UnknownPolicy as error:
@@ -111,7 +116,7 @@ def problems_of(spec: JobSpec, policy_type: PolicyType) -> list[str]:
     ]
     for guard in GUARDS:
         try:
-            guard_of(guard, spec)
+            guard_of(guard, spec, own_defaults(policy, guard))
         except BadOption as error:
             problems.append(str(error))
     return problems
