@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from pydantic import model_validator
-
 from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision
@@ -45,11 +43,6 @@ CLOCKS_DIFFER = timedelta(minutes=1)
 
 class ClientSettings(RedisSettings):
     """How a client reaches the broker: some of the services' `TIDEGATE_…` variables."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_unknown_variables(cls, data: Any) -> Any:
-        return data  # an operator's shell may hold the variables of every service
 
     def kafka(self) -> dict[str, Any]:
         """Return librdkafka's connection settings, with its log kept off the terminal."""

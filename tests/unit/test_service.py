@@ -184,7 +184,8 @@ def main_of(service: str, feed: FakeFeed, server: FakeKubernetes, monkeypatch: p
     monkeypatch.setattr(main, "kafka_probe", lambda _: lambda: None)
     monkeypatch.setattr(ApiAccess, "find", lambda: server.api.access)
     monkeypatch.setattr(main, "Api", lambda *_, **__: server.api, raising=False)
-    monkeypatch.setenv("TIDEGATE_KEDA_PORT", "0")
+    if service == "keda":
+        monkeypatch.setenv("TIDEGATE_KEDA_PORT", "0")
     run: Callable[[], int] = main.main
     return run
 

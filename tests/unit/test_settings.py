@@ -17,14 +17,11 @@ from tidegate.runtime.settings import SYSTEM_CA, KafkaConnection
 ROOT = Path(__file__).resolve().parents[2]
 
 
+SERVICES = ("actuator", "collector", "console", "decider", "keda", "operator")
+
+
 @pytest.mark.parametrize(
-    "program",
-    [
-        ("-m", "services.actuator"),
-        ("-m", "services.collector"),
-        ("-m", "services.decider"),
-        ("deploy/kafka/create_topics.py",),
-    ],
+    "program", [*(("-m", f"services.{name}") for name in SERVICES), ("deploy/kafka/create_topics.py",)]
 )
 def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]) -> None:
     """With a misspelt variable and a password, the exit code is 2 and one line names only the variable."""

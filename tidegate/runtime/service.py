@@ -19,7 +19,7 @@ from tidegate.runtime.extras import WRONG_SET_UP
 from tidegate.runtime.logs import configure, log_stopped
 from tidegate.runtime.producer import said
 from tidegate.runtime.reach import Unreachable
-from tidegate.runtime.settings import ServiceSettings
+from tidegate.runtime.settings import ServiceSettings, UnknownSetting
 from tidegate.runtime.topics import TopicsDoNotFit, TopicsLost
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -33,7 +33,10 @@ EXPLAINED = (TooManyDeadLetters, KafkaException, Unreachable, TopicsLost, Timeou
 def read_settings(name: str, settings: type[S]) -> S:
     """Return the settings; if they are wrong, write one line per problem and exit with `WRONG_SET_UP`."""
     try:
+        settings.refuse_unknown()
         return settings()
+    except UnknownSetting as error:
+        sys.stderr.write(f"{name}: {error}\n")
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
             sys.stderr.write(f"{name}: {in_words(problem, 'settings')}\n")

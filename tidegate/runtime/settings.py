@@ -1,6 +1,7 @@
 """Settings shared by the services. Read once, from `TIDEGATE_…` variables and secret files, then frozen.
 
-An unknown variable with our prefix is refused by name: a typo must not silently mean the default. Secrets may be files
+A service refuses an unknown variable with our prefix, by name: a typo must not silently mean the default. A command
+does not, as an operator's shell may hold the variables of every service. Secrets may be files
 (`/run/secrets/tidegate_redis_password`), as container platforms mount them.
 """
 
@@ -32,6 +33,10 @@ SYSTEM_CA = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/cert
 without it; they do not look in folders, or where `SSL_CERT_FILE` says."""
 NOT_SETTINGS = frozenset({"TIDEGATE_CACHE", "TIDEGATE_STACK_DIR", "TIDEGATE_STACK_ID"})
 """Variables of the embedded stack, which services may inherit."""
+
+
+class UnknownSetting(ValueError):
+    """A variable of the environment is none of a service's settings; the text names both."""
 
 
 def without_login(text: str) -> str:
@@ -196,14 +201,14 @@ class ServiceSettings(KafkaConnection, BaseSettings):
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """DEBUG, INFO, WARNING or ERROR."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _no_unknown_variables(cls, data: Any) -> Any:
+    def refuse_unknown(cls) -> None:
+        """Raise `UnknownSetting` if a variable with our prefix is none of these settings."""
         known = {PREFIX + name.upper() for name in cls.model_fields}
         unknown = sorted(v for v in os.environ if v.startswith(PREFIX) and v not in known and v not in NOT_SETTINGS)
         if unknown:
-            raise ValueError(f"unknown setting {', '.join(unknown)}; {cls.__name__} knows {', '.join(sorted(known))}")
-        return data
+            text = f"unknown setting {', '.join(unknown)}; {cls.__name__} knows {', '.join(sorted(known))}"
+            raise UnknownSetting(text)
 
     def redacted(self) -> dict[str, str]:
         """Return the settings for printing, with stars for secrets."""
