@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from tidegate.client import ClientSettings
+from tidegate.runtime.settings import ServiceSettings
 
 
-class KedaSettings(ClientSettings):
+class KedaSettings(ServiceSettings):
     """Where KEDA finds the scaler."""
 
     keda_host: str = "127.0.0.1"

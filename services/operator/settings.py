@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tidegate.client import ClientSettings
+from tidegate.runtime.settings import ServiceSettings
 
 
-class OperatorSettings(ClientSettings):
+class OperatorSettings(ServiceSettings):
     """Where the operator looks for StreamingJobs, and how often."""
 
     operator_namespace: str | None = Field(default=None, pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")

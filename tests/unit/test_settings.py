@@ -10,9 +10,12 @@ from pydantic import SecretStr, ValidationError
 
 from services.actuator.settings import ActuatorSettings
 from services.collector.settings import CollectorSettings
+from services.keda.settings import KedaSettings
+from services.operator.settings import OperatorSettings
 from tests.support.programs import ended
+from tidegate.client import ClientSettings
 from tidegate.events.invalid import in_words
-from tidegate.runtime.settings import SYSTEM_CA, KafkaConnection
+from tidegate.runtime.settings import SYSTEM_CA, KafkaConnection, ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +33,13 @@ def test_wrong_settings_are_named_without_their_secrets(program: tuple[str, ...]
     assert "TIDEGATE_LOG_LEVLE" in end.stderr
     assert len(end.stderr.splitlines()) == 1
     assert "hunter2" not in end.stderr
+
+
+@pytest.mark.parametrize("settings", [ActuatorSettings, KedaSettings, OperatorSettings])
+def test_a_service_logs_what_its_kafka_client_says(settings: type[ServiceSettings]) -> None:
+    """Only a command keeps that off the terminal: a service that cannot reach a broker must not be silent."""
+    assert "log_level" not in settings().kafka()
+    assert ClientSettings().kafka()["log_level"] == "0"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Literal
 
 from confluent_kafka import Message
 
-from tidegate.client import CLOCKS_DIFFER, ClientSettings, check_reachable, received, skip, up_to
+from tidegate.client import CLOCKS_DIFFER, check_reachable, received, skip, up_to
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import Unreadable, decode, job_named_by
 from tidegate.events.result import ActionResult
@@ -49,7 +49,7 @@ AHEAD = timedelta(minutes=5)
 class Feed:
     """A fleet that a thread of its own keeps up to date. Use the fleet only inside `reading()`."""
 
-    def __init__(self, settings: ClientSettings, history: timedelta, *, on_demand: bool = False) -> None:
+    def __init__(self, settings: ServiceSettings, history: timedelta, *, on_demand: bool = False) -> None:
         """With `on_demand`, only `recall` reads decisions older than `RECENT`, of one job.
 
         Raises `Unreachable` or `NoSuchTopic` if there is nothing to read from.
