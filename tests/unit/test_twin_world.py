@@ -180,14 +180,15 @@ def test_a_job_that_dies_gives_its_slots_back_and_can_be_started_again() -> None
     assert sum(map(sum, world.job("job").committed)) > done
 
 
-def test_a_command_is_done_once_and_not_after_its_time() -> None:
-    """The same command id twice has one effect; an expired command is rejected with its reason."""
+@pytest.mark.parametrize("ttl", [30.0, 200.0])
+def test_a_command_is_done_once_and_not_after_its_time(ttl: float) -> None:
+    """The same command id twice has one effect; a command is rejected from the moment it expires, with its reason."""
     world = twin_world(twin_model())
     world.advance(EPOCH + 100)
     world.order(twin_command(100, 8))
     world.order(twin_command(100, 8))
     assert phases_of(world.advance(EPOCH + 200)).count("accepted") == 1
-    world.order(twin_command(0, 12, name="late", ttl=30.0))
+    world.order(twin_command(0, 12, name="late", ttl=ttl))
     results = world.advance(EPOCH + 300)
     assert [(result.phase, result.code) for result in results] == [(Phase.REJECTED, "EXPIRED")]
 

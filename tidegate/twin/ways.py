@@ -40,7 +40,7 @@ def execute(command: ScalingCommand, job: Job, epoch: float, report: Report, at:
 
 
 def _refusal(command: ScalingCommand, job: Job, now: float) -> tuple[str, str] | None:
-    if now > command.expires_at.timestamp():
+    if now >= command.expires_at.timestamp():
         return "EXPIRED", "the command expired before it was started"
     if command.kind is CommandKind.START and job.life not in (Life.STOPPED, Life.FAILED):
         return "ALREADY_RUNNING", "the job is already running"
