@@ -73,7 +73,7 @@ def spark_master(info: StackInfo) -> str:
     import httpx  # noqa: PLC0415 - few commands need it, and it takes long to import
 
     seen = httpx.get(f"{info.spark_ui}/json/", timeout=5, trust_env=False).raise_for_status().json()
-    return f"{seen['status']}, workers: {len(seen['workers'])}, {seen['coresused']} of {seen['cores']} slots in use"
+    return f"{seen['status']}, workers: {len(seen['workers'])}, {seen['coresused']} of {seen['cores']} cores in use"
 
 
 def spark_finding(what: str, version: str, where: str) -> Finding:
