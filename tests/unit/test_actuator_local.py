@@ -101,3 +101,15 @@ def test_a_driver_is_found_as_soon_as_it_is_submitted(tmp_path: Path, monkeypatc
     finally:
         backend.kill(spec, driver)
     assert wait_until(lambda: not backend.state(spec, driver).alive, 20, 0.05)
+
+
+def test_a_driver_that_has_ended_stays_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In months, its process group's number is given to another group, which must not be taken for it and killed."""
+    stand_in(tmp_path, "#!/bin/sh\nsleep 20\n:\n")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    backend, spec = Local(tmp_path), job("rates")
+    driver = backend.submit(Submission(spec, Token(1), 2))
+    backend.kill(spec, driver)
+    assert wait_until(lambda: not backend.state(spec, driver).alive, 20, 0.05)
+    monkeypatch.setattr(local, "_group_alive", lambda _group: True)
+    assert not backend.state(spec, driver).alive

@@ -32,6 +32,7 @@ class Local:
     def __init__(self, log_dir: Path | None) -> None:
         self._log_dir = log_dir or Path(tempfile.gettempdir())
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        """Those not known to have ended: afterwards, another group may get the id."""
 
     def submit(self, submission: Submission) -> str:
         """Start a driver, return its id."""
@@ -66,8 +67,10 @@ class Local:
             return DriverState.ABSENT
         if _start_tick(int(pid)) == int(tick):
             return DriverState.RUNNING
-        # the leader is gone; no other process can get the group's id while a member is alive
-        return DriverState.RUNNING if child is not None and _group_alive(int(pid)) else DriverState.ENDED
+        if child is not None and _group_alive(int(pid)):
+            return DriverState.RUNNING  # the leader is gone; no other process can get the group's id before all are
+        self._children.pop(submission_id, None)
+        return DriverState.ENDED
 
     def reason(self, spec: JobSpec, submission_id: str) -> str:
         """Return nothing: there is no cluster to say so."""
