@@ -254,6 +254,19 @@ def test_show_names_days_offsets_and_gaps(tmp_path: Path) -> None:
     assert "gap: decisions, partition 0, offsets 21 to 24: dropped by the broker" in ran.output
 
 
+def test_show_says_when_files_of_past_days_are_not_put_together(tmp_path: Path) -> None:
+    """With a file a minute, every batch takes longer from day to day. Files of today, or later, are not meant."""
+    days = (OLD, OLD, OLD, NEW, "2999-01-01", "2999-01-01")
+    files = [file(day, {0: Span(at, at, 1)}) for at, day in enumerate(days)]
+    for held, said in ((files, "3 files of past days could be 1: run `tidegate archive compact`"), (files[2:], "")):
+        (tmp_path / "archive.json").write_text(
+            EMPTY.model_copy(update={"files": tuple(held), "positions": {"decisions": {0: 6}}}).model_dump_json()
+        )
+        ran = CliRunner().invoke(app, ["archive", "show", str(tmp_path)])
+        assert said in ran.output
+        assert ("past days" in ran.output) == bool(said)
+
+
 @pytest.mark.parametrize(
     ("keep", "said"), [("400", "is no time to keep"), ("0d", "is no time"), ("x=3d", "there is no topic 'x'")]
 )

@@ -61,20 +61,25 @@ def compact(
     """
     with store.alone(folder, "compact"):
         store.sweep(folder, datetime.now(UTC))
-        days: dict[tuple[str, date], list[DataFile]] = {}
-        for file in store.load(folder).of(last_day=before - timedelta(days=1)):
-            days.setdefault((file.topic, file.day), []).append(file)
-        scattered = [files for _, files in sorted(days.items()) if len(files) > 1]
-        on_progress(0, len(scattered))
-        for done, files in enumerate(scattered, 1):
+        days = scattered(store.load(folder), before)
+        on_progress(0, len(days))
+        for done, files in enumerate(days, 1):
             with store.staging_folder(folder, "compact") as staging:
                 write(read_files(spark, folder, files), staging)
                 staged = store.staged_files(staging)
                 if _merged(staged) != _merged(files):
                     raise Incomplete(f"{files[0].path}: not all records of the day are there; nothing was changed")
                 _replace(folder, files, staged)
-            on_progress(done, len(scattered))
-        return sum(map(len, scattered)), len(scattered)
+            on_progress(done, len(days))
+        return sum(map(len, days)), len(days)
+
+
+def scattered(manifest: Manifest, before: date) -> list[list[DataFile]]:
+    """Return the files of each topic and day that has several, for the days before one."""
+    days: dict[tuple[str, date], list[DataFile]] = {}
+    for file in manifest.of(last_day=before - timedelta(days=1)):
+        days.setdefault((file.topic, file.day), []).append(file)
+    return [files for _, files in sorted(days.items()) if len(files) > 1]
 
 
 def expiries(

@@ -138,6 +138,8 @@ def expire(
 def show(folder: Folder) -> None:
     """Show what an archive holds and which offsets are missing.
 
+    It also says how many files of past days `tidegate archive compact` would put together.
+
     Example:  tidegate archive show /data/tidegate-archive
     """
     manifest = store.load(folder)
@@ -152,6 +154,9 @@ def show(folder: Folder) -> None:
             stdout().print(f"gap: {gap}")
         if len(each.gaps) > MOST_GAPS:
             stdout().print(f"gap: {each.topic}: {len(each.gaps) - MOST_GAPS} more")
+    if days := upkeep.scattered(manifest, datetime.now(UTC).date()):
+        files = figure(sum(map(len, days)))
+        stdout().print(f"{files} files of past days could be {figure(len(days))}: run `tidegate archive compact` daily")
 
 
 def export(
