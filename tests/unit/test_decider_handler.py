@@ -32,7 +32,7 @@ from tidegate.events.command import ScalingCommand
 from tidegate.events.dead_letter import DeadLetter
 from tidegate.events.decision import Decision, Observed, RedisView
 from tidegate.events.envelope import encode
-from tidegate.events.job import JobSpec
+from tidegate.events.job import JobSpec, ManualScale
 from tidegate.events.result import ActionResult, Phase
 from tidegate.events.snapshot import MetricSnapshot
 from tidegate.events.way import Way
@@ -819,6 +819,22 @@ def test_what_another_engine_remembered_is_dropped_with_a_word(caplog: pytest.Lo
     said = [message for message in caplog.messages if "engine" in message]
     assert len(said) == 1
     assert said[0].startswith(f"engine {here} decides in place of engine 1, without what policy flip271 remembered")
+
+
+def test_a_job_goes_on_from_the_state_of_a_newer_decider() -> None:
+    """It decides no snapshot twice and serves no request again, although rows of the state have one more value."""
+    by_hand = ManualScale(request_id="once", parallelism=2, reason="launch day", requested_at=START)
+    bench, shots = Bench(job(manual=by_hand)), steady(4, rate=300, capacity=400)
+    bench.take(*shots[:2])
+    key = key_of("rates", "rates")
+    wire = json.loads(bench.outbox.table[key])
+    for row in (*wire["state"]["window"], wire["state"]["in_flight"]):
+        row.append("new")
+    bench.outbox.table[key] = json.dumps(wire).encode()
+    bench.again()
+    bench.take(*shots)
+    assert [d.sequence for d in bench.decisions()] == [s.sequence for s in shots]
+    assert len(bench.commands()) == 1
 
 
 def test_a_state_changed_by_a_rebalance_is_read_again() -> None:

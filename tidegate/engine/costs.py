@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
-from tidegate.events.way import Way
+from tidegate.engine.records import known
+from tidegate.events.way import ALL_WAYS, Way
 
 COSTS_KEPT: Final = 8
 """Costs remembered of each way."""
@@ -90,12 +91,17 @@ def changes_to_wire(changes: ChangeMemory) -> dict[str, JsonValue]:
 
 
 def changes_from_wire(wire: Mapping[str, Any], restarts: Iterable[Sequence[float]] = ()) -> ChangeMemory:
-    """Return what `changes_to_wire` wrote; `restarts` are (when, downtime) as older engines wrote them."""
+    """Return what `changes_to_wire` wrote, without what only a newer engine knows.
+
+    `restarts` are (when, downtime) as older engines wrote them.
+    """
     shortfall = wire.get("shortfall")
-    costs = wire.get("costs") or [(Way.RESTART, at, seconds, seconds) for at, seconds in restarts]
+    costs = [row for row in wire.get("costs", ()) if row[0] in ALL_WAYS]
+    costs = costs or [(Way.RESTART, at, seconds, seconds) for at, seconds in restarts]
+    closed = [known(ClosedWay, row) for row in wire.get("closed", ()) if row[0] in ALL_WAYS]
     return ChangeMemory(
-        costs=tuple([MeasuredCost(Way(way), int(at), outage, delay) for way, at, outage, delay in costs]),
-        closed=tuple([ClosedWay(Way(way), *rest) for way, *rest in wire.get("closed", ())]),
-        shortfall=Shortfall(*shortfall) if shortfall else None,
+        costs=tuple([MeasuredCost(Way(way), int(at), outage, delay) for way, at, outage, delay, *_ in costs]),
+        closed=tuple([ClosedWay(Way(way), *rest) for way, *rest in closed]),
+        shortfall=Shortfall(*known(Shortfall, shortfall)) if shortfall else None,
         resized_at=wire.get("resized_at", 0.0),
     )

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from tidegate.engine.records import known
+
 DAY_SECONDS: Final = 86_400.0
 ORDERS_KEPT: Final = 72
 """How many restarts of one day are remembered; a daily budget cannot be larger."""
@@ -146,11 +148,11 @@ def history_to_wire(history: History) -> dict[str, JsonValue]:
 
 
 def history_from_wire(wire: Mapping[str, Any]) -> History:
-    """Return the history that `history_to_wire` wrote."""
+    """Return the history that `history_to_wire` wrote, without what only a newer engine knows."""
     growth, shrink, failed = wire.get("growth"), wire.get("shrink"), wire.get("failed")
     return History(
         ordered_at=tuple(wire.get("ordered_at", ())),
-        growth=Growth(*growth) if growth else None,
+        growth=Growth(*known(Growth, growth)) if growth else None,
         shrink=(shrink[0], shrink[1]) if shrink else None,
         halt=wire.get("halt"),
         failed=(failed[0], failed[1]) if failed else None,

@@ -1,7 +1,8 @@
-"""Named tuples with many fields, of which a copy with other values is made for every decision."""
+"""Records with many fields: a quick copy with other values, and rows on the wire that a newer engine wrote."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 R = TypeVar("R", bound=type)
@@ -24,3 +25,9 @@ def quick_replace(kind: R) -> R:
 
     named._replace = replace
     return kind
+
+
+def known(kind: type, row: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a row that a record has fields for; a newer engine may have added some at the end."""
+    fields: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
+    return row[: len(fields)]

@@ -16,8 +16,8 @@ from tidegate.engine.costs import NO_CHANGES, ChangeMemory, changes_from_wire, c
 from tidegate.engine.delay import NO_ARRIVALS, Arrivals, arrivals_from_wire, arrivals_to_wire
 from tidegate.engine.history import EMPTY, History, history_from_wire, history_to_wire
 from tidegate.engine.memory import Recorded, read_memory, write_memory
-from tidegate.engine.records import quick_replace
-from tidegate.events.way import Way
+from tidegate.engine.records import known, quick_replace
+from tidegate.events.way import ALL_WAYS, Way
 
 MAX_SLICES: Final = 20
 
@@ -172,7 +172,11 @@ def to_wire(state: JobState) -> dict[str, JsonValue]:
 
 
 def from_wire(wire: dict[str, Any]) -> JobState:
-    """Return the state that `to_wire` wrote; fields it does not know are dropped."""
+    """Return the state that `to_wire` wrote; what a newer engine has added is dropped.
+
+    During an upgrade, a decider may take over jobs from a newer one. So a new field has a name of its own, or stands
+    last in the row of its record.
+    """
     in_flight = wire.get("in_flight")
     return JobState(
         **{name: wire[name] for name in _PLAIN if name in wire},
@@ -190,15 +194,15 @@ def from_wire(wire: dict[str, Any]) -> JobState:
 
 
 def _command(*row: Any) -> InFlight:
-    """Return the command of a row; engines before the sixth wrote no way."""
-    command = InFlight(*row)
-    return command._replace(way=Way(command.way)) if command.way else command
+    """Return the command of a row; engines before the sixth wrote no way, and a newer one may know further ways."""
+    command = InFlight(*known(InFlight, row))
+    return command._replace(way=Way(command.way) if command.way in ALL_WAYS else None)
 
 
 def _slice(at: float, arrived: int | None, committed: int | None, covered: float, busy: float, *rest: Any) -> Slice:
     """Return the slice of a row as `to_wire` writes it: the sums stand in it one by one."""
-    *sums, outputs = rest
-    return Slice(at, arrived, committed, covered, busy, BatchSums(*sums), outputs)
+    sums = known(BatchSums, rest)
+    return Slice(at, arrived, committed, covered, busy, BatchSums(*sums), rest[len(sums)])
 
 
 NEW_STATE = to_wire(JobState.new())
