@@ -305,6 +305,16 @@ def test_another_engine_version_is_counted_separately() -> None:
     assert tally.not_recomputable == {"STATE_UNKNOWN": 2 * KEYFRAME_EVERY - 151}
 
 
+def test_what_follows_a_decision_that_this_version_made_again_is_verified() -> None:
+    """A newer decider died before it had stored its state: one of this version went on from the state before."""
+    newer = json.loads(_stream()[150][2])
+    newer["engine_version"] = "99"
+    newer["decision_id"] = decision_id(JOB, newer["snapshot_id"], newer["spec_version"], "99")
+    first = [(s, kind, 10 * offset, value) for s, kind, offset, value in rows()]
+    tally = verify([*first, (newer["sequence"], 1, 10 * 150 - 1, json.dumps(newer).encode())])
+    assert tally == JobTally(JOB, identical=COUNT, other_version=1, repeated=1)
+
+
 @pytest.mark.parametrize("forged", [False, True])
 def test_a_decision_of_an_older_version_may_have_a_spec_that_this_one_refuses(forged: bool) -> None:
     """0.1.0 accepted a `command_ttl_seconds` of 2e9. That is no difference, but its ids must still follow."""

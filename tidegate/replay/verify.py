@@ -77,6 +77,8 @@ class JobVerifier:
         self._snapshots: list[bytes] = []
         self._decisions = 0
         """Decisions of the current sequence so far."""
+        self._by_other = False
+        """Whether the newest of them is by another engine version, so that its state is not known."""
         self._gap: int | None = None
         """A sequence after the last decision that has a snapshot and no decision."""
 
@@ -100,9 +102,10 @@ class JobVerifier:
         self._tally.repeated += int(self._decisions > 0)
         self._decisions += 1
         if isinstance(recorded, _RecordedDecision) and recorded.engine_version == ENGINE_VERSION:
+            self._by_other = False  # one before it had died: whoever knew its state would not decide again
             self._verify(recorded, value, place)
         else:
-            self._recomputer.forget()
+            self._by_other = True
             self._unverified(recorded, place, None)
         self._gap = None
 
@@ -118,7 +121,9 @@ class JobVerifier:
         if self._snapshots and not self._decisions:
             self._tally.undecided += 1
             self._gap = self._sequence
-        self._sequence, self._snapshots, self._decisions = sequence, [], 0
+        if self._by_other:
+            self._recomputer.forget()
+        self._sequence, self._snapshots, self._decisions, self._by_other = sequence, [], 0, False
 
     def _verify(self, recorded: _RecordedDecision, value: bytes, place: str) -> None:
         """Make the decision again and compare."""
