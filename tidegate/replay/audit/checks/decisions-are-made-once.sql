@@ -3,7 +3,8 @@
 -- severity: warning
 --
 -- A decider that dies between publishing a decision and storing its state makes that decision again. This is allowed
--- and harmless: the ids are the same, and the command takes effect once. A person should know how often it happened.
+-- and harmless: the ids are the same, unless another version makes it, and the command takes effect once. A person should
+-- know how often it happened.
 SELECT
   CASE WHEN number = 1 THEN 'ok' ELSE 'finding' END AS verdict,
   job_id AS job, topic, partition, offset, decided_at AS at,
