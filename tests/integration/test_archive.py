@@ -302,6 +302,33 @@ def test_an_archive_is_compacted_while_it_is_read(session: Any, settings: Servic
     assert upkeep.compact(session, folder, before=TODAY) == (0, 0)
 
 
+@pytest.mark.usefixtures("commands_share")
+def test_the_archiver_puts_past_days_together(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
+    """It does so by itself, or `archive.json` would grow for ever. A damaged file keeps nothing from being archived."""
+    folder = tmp_path / "archive"
+    words = ["archive", "run", str(folder), "--once", "-b", settings.bootstrap_servers]
+    said = ""
+    for seed in (1, 2, None):
+        if seed is not None:
+            fill(settings, 60, days_ago=3, seed=seed)
+        ran = CliRunner().invoke(app, [*words, "--topic-prefix", settings.topic_prefix])
+        assert ran.exit_code == 0, ran.output
+        said += ran.output
+    assert "files of past days became" in said
+    files = store.load(folder).files
+    assert len({(file.topic, file.day) for file in files}) == len(files)
+    assert in_archive(session, folder) == in_topics(settings, tmp_path)
+
+    (folder / files[0].path).write_bytes(b"no Parquet")
+    fill(settings, 60, days_ago=3, seed=3)
+    for archived in ("archived 60 records", "archived 0 records"):
+        ran = CliRunner().invoke(app, [*words, "--topic-prefix", settings.topic_prefix])
+        assert (ran.exit_code, archived in ran.output) == (0, True), ran.output
+    assert f"these files stay as they are: {files[0].topic} of {files[0].day}: " in " ".join(ran.output.split())
+    scattered = Counter((file.topic, file.day) for file in store.load(folder).files)
+    assert {place for place, count in scattered.items() if count > 1} == {(files[0].topic, files[0].day)}
+
+
 def test_an_export_is_a_recording_with_the_same_bytes(session: Any, settings: ServiceSettings, tmp_path: Path) -> None:
     """Decisions recompute from it bit for bit, and each record is the topic's."""
     publisher = Publisher(settings)

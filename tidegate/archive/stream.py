@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ BATCH_RECORDS = 200_000
 """Most records of one micro-batch: bounds the memory and the size of a file."""
 COMPRESSION = "zstd"
 SORTED_BY = ("topic", "day", "partition", "offset")
+LATE = timedelta(hours=1)
+"""A day's last records are archived by then, unless they are very late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Archived:
 
 
 OnBatch = Callable[[Archived], None]
+OnDay = Callable[[date], None]
+"""Called with the first UTC day that may not be complete."""
 
 
 class CannotArchive(RuntimeError):
@@ -65,6 +69,7 @@ def archive(
     kafka_options: Mapping[str, str] | None = None,
     batch_records: int = BATCH_RECORDS,
     on_batch: OnBatch = lambda _archived: None,
+    on_day: OnDay = lambda _day: None,
 ) -> None:
     """Archive all topics, until interrupted or, with `once`, up to their current end.
 
@@ -77,6 +82,7 @@ def archive(
         kafka_options: more options of Spark's Kafka source, such as `kafka.security.protocol`.
         batch_records: most records of one micro-batch.
         on_batch: called after each micro-batch, from another thread.
+        on_day: called at the start, and an hour after each day (UTC), while micro-batches go on.
 
     Raises:
         BadArchive: the folder cannot be used.
@@ -111,9 +117,15 @@ def archive(
             .trigger(**trigger)
             .start()
         )
+        day: date | None = None
+        ended = False
         try:
-            while not query.awaitTermination(1):
+            while not ended:
+                ended = query.awaitTermination(1)
                 check()
+                before, day = day, (datetime.now(UTC) - LATE).date()
+                if day != before:
+                    on_day(day)
         except Exception as error:
             raise sink.failure or CannotArchive(str(error).strip().splitlines()[0][:500]) from error
         finally:

@@ -19,6 +19,7 @@ from tidegate.archive import store
 from tidegate.archive.manifest import DataFile, Manifest, Span
 from tidegate.archive.read import read_files
 from tidegate.archive.stream import write
+from tidegate.interrupts import check
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -49,7 +50,7 @@ class Expiry:
 
 
 class Incomplete(RuntimeError):
-    """New files do not hold what the old ones do; nothing was changed."""
+    """The files of a day cannot be put together, and stay as they are; the text says which, and why."""
 
 
 def compact(
@@ -57,21 +58,25 @@ def compact(
 ) -> tuple[int, int]:
     """Put the files of each topic and day into one, for the days before one; return how many files became how many.
 
-    Raises `BadArchive`, `InUse`, or `Incomplete` if a file cannot be read completely.
+    Raises `BadArchive`, `InUse`, or, once all other days are done, `Incomplete`.
     """
+    failed = []
     with store.alone(folder, "compact"):
         store.sweep(folder, datetime.now(UTC))
         days = scattered(store.load(folder), before)
         on_progress(0, len(days))
         for done, files in enumerate(days, 1):
-            with store.staging_folder(folder, "compact") as staging:
-                write(read_files(spark, folder, files), staging)
-                staged = store.staged_files(staging)
-                if _merged(staged) != _merged(files):
-                    raise Incomplete(f"{files[0].path}: not all records of the day are there; nothing was changed")
-                _replace(folder, files, staged)
+            try:
+                _put_together(spark, folder, files)
+            except Exception as error:  # noqa: BLE001 - whatever Spark says of a damaged file, the other days are fine
+                check()
+                why, *_ = str(error).strip().split("\n")
+                failed.append(f"{files[0].topic} of {files[0].day}: {why[:500]}")
             on_progress(done, len(days))
-        return sum(map(len, days)), len(days)
+    if failed:
+        more = f", and {len(failed) - 1} days more" if len(failed) > 1 else ""
+        raise Incomplete(f"these files stay as they are: {failed[0]}{more}")
+    return sum(map(len, days)), len(days)
 
 
 def scattered(manifest: Manifest, before: date) -> list[list[DataFile]]:
@@ -80,6 +85,16 @@ def scattered(manifest: Manifest, before: date) -> list[list[DataFile]]:
     for file in manifest.of(last_day=before - timedelta(days=1)):
         days.setdefault((file.topic, file.day), []).append(file)
     return [files for _, files in sorted(days.items()) if len(files) > 1]
+
+
+def _put_together(spark: SparkSession, folder: Path, files: Sequence[DataFile]) -> None:
+    """Put one new file in the place of those of a topic and day, if it has all of their records."""
+    with store.staging_folder(folder, "compact") as staging:
+        write(read_files(spark, folder, files), staging)
+        staged = store.staged_files(staging)
+        if _merged(staged) != _merged(files):
+            raise Incomplete("not all records are there")
+        _replace(folder, files, staged)
 
 
 def expiries(

@@ -44,7 +44,8 @@ def run(
 
     Each record is archived once, with its key, value, headers, timestamp and offset, under the UTC day of its
     timestamp. You can kill this at any moment and start it again: it goes on where the archive ends. Offsets that the
-    broker dropped before they were archived are reported, and `tidegate archive show` lists them.
+    broker dropped before they were archived are reported, and `tidegate archive show` lists them. Once a day it puts
+    the small files of past days together, as `tidegate archive compact` does.
 
     Example:  tidegate archive run /data/tidegate-archive
               tidegate archive run /data/tidegate-archive --once
@@ -66,6 +67,17 @@ def run(
             else:
                 stdout().print(f"{clock(datetime.now(UTC))}  {figure(batch.records)} records")
 
+        def on_day(day: date) -> None:
+            try:
+                files, became = upkeep.compact(spark, folder, before=day)
+            except store.InUse:
+                return  # that is `tidegate archive compact`
+            except upkeep.Incomplete as error:  # new records are archived all the same
+                stderr().print(str(error), style="yellow")
+                return
+            if files:
+                stdout().print(f"{figure(files)} files of past days became {figure(became)}")
+
         try:
             stream.archive(
                 spark,
@@ -75,6 +87,7 @@ def run(
                 every_seconds=every,
                 kafka_options=kafka_options(settings),
                 on_batch=on_batch,
+                on_day=on_day,
             )
         finally:
             found = f", {gaps} gaps" if gaps else ""
@@ -82,10 +95,10 @@ def run(
 
 
 def compact(folder: Folder, master: Master = LOCAL) -> None:
-    """Put the small files of past days into one per topic and day.
+    """Put the small files of past days into one per topic and day, as `tidegate archive run` does once a day.
 
     Programs that read the archive meanwhile are not disturbed: the old files stay for six hours. The records and their
-    hash chain do not change. Run it once a day; `tidegate archive run` may go on.
+    hash chain do not change.
 
     Example:  tidegate archive compact /data/tidegate-archive
     """
@@ -156,7 +169,7 @@ def show(folder: Folder) -> None:
             stdout().print(f"gap: {each.topic}: {len(each.gaps) - MOST_GAPS} more")
     if days := upkeep.scattered(manifest, datetime.now(UTC).date()):
         files = figure(sum(map(len, days)))
-        stdout().print(f"{files} files of past days could be {figure(len(days))}: run `tidegate archive compact` daily")
+        stdout().print(f"{files} files of past days could be {figure(len(days))}: run `tidegate archive compact`")
 
 
 def export(
