@@ -95,9 +95,9 @@ def run(
 
 
 def compact(folder: Folder, master: Master = LOCAL) -> None:
-    """Put the small files of past days into one per topic and day, as `tidegate archive run` does once a day.
+    """Put the small files of past days into one per topic and day.
 
-    Programs that read the archive meanwhile are not disturbed: the old files stay for six hours. The records and their
+    `tidegate archive run` does so once a day. Programs that read the archive meanwhile are not disturbed: the old files stay for six hours. The records and their
     hash chain do not change.
 
     Example:  tidegate archive compact /data/tidegate-archive
