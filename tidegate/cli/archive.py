@@ -97,8 +97,8 @@ def run(
 def compact(folder: Folder, master: Master = LOCAL) -> None:
     """Put the small files of past days into one per topic and day.
 
-    `tidegate archive run` does so once a day. Programs that read the archive meanwhile are not disturbed: the old files stay for six hours. The records and their
-    hash chain do not change.
+    `tidegate archive run` does so once a day. Programs that read the archive meanwhile are not disturbed: the old
+    files stay for six hours. The records and their hash chain do not change.
 
     Example:  tidegate archive compact /data/tidegate-archive
     """
