@@ -12,13 +12,13 @@ import pytest
 from tests.support.decider import Flow, ServiceProcess, number_now, wait_for
 from tests.support.events import START, job, snapshot
 from tests.support.newer_decider import NEWER
+from tests.support.verified import verified
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 from tidegate.events.envelope import decode
 from tidegate.events.job import ManualScale
 from tidegate.events.snapshot import MetricSnapshot
-from tidegate.installed import engine
-from tidegate.replay.verify import JobTally, JobVerifier
+from tidegate.replay.verify import JobTally
 
 JOBS = tuple(f"job-{number}" for number in range(8))
 EACH = 300
@@ -146,10 +146,4 @@ def recomputed(flow: Flow, job_id: str) -> JobTally:
             event = decode(model, message.value())
             if event.job_id == job_id:
                 records.append((event.sequence, kind, message.offset(), message.value() or b""))
-    verifier = JobVerifier(job_id, engine())
-    for sequence, kind, offset, value in sorted(records):
-        if kind:
-            verifier.decision(value, f"partition 0, offset {offset}")
-        else:
-            verifier.snapshot(sequence, value)
-    return verifier.tally()
+    return verified(records, job_id)

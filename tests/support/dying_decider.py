@@ -11,52 +11,44 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Collection
+
+from typing_extensions import override
 
 from services.decider.app import run
 from services.decider.job_memory import key_of
 from services.decider.ports import Outbox
 from services.decider.settings import DeciderSettings
+from tests.support.wrapped_outbox import WrappedOutbox
 from tidegate.events.command import ScalingCommand
 from tidegate.events.decision import Decision
 from tidegate.events.wire import Wire
 from tidegate.runtime.logs import configure
 
 
-class DyingOutbox:
+class DyingOutbox(WrappedOutbox):
     """An outbox that kills the process like kill -9 when a decision with a command reaches the step."""
 
     def __init__(self, inner: Outbox, step: str, seconds: float | None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._step = step
         self._seconds = seconds
         self._ordered: set[bytes] = set()
 
+    @override
     async def publish(self, event: Wire, *, trace_id: str | None = None, key: bytes | None = None) -> None:
         """Publish, unless the step is reached."""
         ours = isinstance(event, ScalingCommand) or (isinstance(event, Decision) and event.command is not None)
         if isinstance(event, Decision):
             (self._ordered.add if ours else self._ordered.discard)(key_of(event.pipeline_id, event.job_id))
         await self._reached(f"before:{type(event).__name__}", ours)
-        await self._inner.publish(event, trace_id=trace_id, key=key)
+        await super().publish(event, trace_id=trace_id, key=key)
         await self._reached(f"after:{type(event).__name__}", ours)
 
+    @override
     async def keep(self, partition: int, key: bytes, value: bytes) -> None:
         """Store the state, unless the step is reached after it."""
-        await self._inner.keep(partition, key, value)
+        await super().keep(partition, key, value)
         await self._reached("after:state", key in self._ordered)
-
-    def kept(self, key: bytes) -> bytes | None:
-        """Return the newest state under the key."""
-        return self._inner.kept(key)
-
-    def keys(self) -> Collection[bytes]:
-        """Return the keys of all states."""
-        return self._inner.keys()
-
-    async def drop(self, key: bytes) -> None:
-        """Remove a state."""
-        await self._inner.drop(key)
 
     async def _reached(self, step: str, ours: bool) -> None:
         if not ours or step != self._step:

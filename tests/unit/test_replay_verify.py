@@ -7,7 +7,7 @@ import json
 import queue
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,21 +16,20 @@ import pytest
 from bench.streams import decided, spec_of
 from tests.support.engine import step
 from tests.support.history import LIVELY
+from tests.support.verified import Rows, verified
 from tidegate.engine.decide import KEYFRAME_EVERY
 from tidegate.engine.state import JobState
 from tidegate.events.decision import decision_id
 from tidegate.events.envelope import value_of
 from tidegate.events.snapshot import snapshot_id
-from tidegate.installed import engine
 from tidegate.replay.difference import Difference, first_difference
 from tidegate.replay.recompute import RecomputeResult, watched
 from tidegate.replay.report import render
-from tidegate.replay.verify import JobTally, JobVerifier
+from tidegate.replay.verify import JobTally
 
 JOB = "orders"
 COUNT = 2 * KEYFRAME_EVERY + 20
-Rows = list[tuple[int, int, int, bytes]]
-"""(sequence, kind, offset, value), as Spark sorts them."""
+verify = partial(verified, job=JOB)
 
 
 @cache
@@ -42,17 +41,6 @@ def rows(keep: Callable[[int], bool] = lambda _: True) -> Rows:
     """Return the records of a stream decided by the real engine, or some of them."""
     made = [(number, row) for number, row in enumerate(_stream()) if keep(number)]
     return [(s, kind, number, v) for number, (s, *values) in made for kind, v in enumerate(values)]
-
-
-def verify(records: Rows, job: str = JOB) -> JobTally:
-    """Verify records after sorting them as Spark does."""
-    verifier = JobVerifier(job, engine())
-    for sequence, kind, offset, value in sorted(records):
-        if kind:
-            verifier.decision(value, f"partition 0, offset {offset}")
-        else:
-            verifier.snapshot(sequence, value)
-    return verifier.tally()
 
 
 def altered(number: int, change: Callable[[dict[str, Any]], None], kind: int = 1) -> Rows:
