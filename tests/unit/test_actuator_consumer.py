@@ -308,15 +308,20 @@ def test_only_an_error_that_stays_ends_the_actuator() -> None:
     assert isinstance(run.code[0], KafkaException)
 
 
-def test_a_result_under_the_key_of_another_pipeline_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is none of an actuator's: the decider sends it to the dead letters, so no command may count as done by it."""
-    stray = FakeMessage(2, 3, encode(result("ours", Phase.VERIFIED)).value, key=b"another")
+def reads(monkeypatch: pytest.MonkeyPatch, *results: FakeMessage) -> None:
+    """Have an actuator find these results when it starts, and none later."""
 
     class Results(NoResults):
         def read_to_end(self, **_: Any) -> Any:
-            return [] if self.after else [FakeMessage(2, 2, result("old", Phase.VERIFIED)), stray]
+            return [] if self.after else list(results)
 
     monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+
+
+def test_a_result_under_the_key_of_another_pipeline_ends_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is none of an actuator's: the decider sends it to the dead letters, so no command may count as done by it."""
+    stray = FakeMessage(2, 3, encode(result("ours", Phase.VERIFIED)).value, key=b"another")
+    reads(monkeypatch, FakeMessage(2, 2, result("old", Phase.VERIFIED)), stray)
     runner = HeldRunner()
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
@@ -346,12 +351,7 @@ def test_a_result_that_cannot_be_read_concerns_only_the_commands_it_may_belong_t
     Its bytes are in the dead letters once, however often partitions are assigned.
     """
     record = FakeMessage(2, 3, b"garbage", key=key, job_id=job_id)
-
-    class Results(NoResults):
-        def read_to_end(self, **_: Any) -> Any:
-            return [] if self.after else [FakeMessage(2, 2, result("old", Phase.REJECTED)), record]
-
-    monkeypatch.setattr("services.actuator.consumer.TopicReader", Results)
+    reads(monkeypatch, FakeMessage(2, 2, result("old", Phase.REJECTED)), record)
     runner = HeldRunner()
     with ActuatorRun(runner) as run:
         run.consumer.assign(0)
