@@ -127,10 +127,16 @@ def archive(
                 if day != before:
                     on_day(day)
         except Exception as error:
-            raise sink.failure or CannotArchive(str(error).strip().splitlines()[0][:500]) from error
+            raise sink.failure or CannotArchive(first_line(error)) from error
         finally:
             with uninterrupted():
                 query.stop()
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Spark says, without the stack of its JVM."""
+    text, *_ = str(error).strip().split("\n")
+    return text[:500]
 
 
 class _Sink:

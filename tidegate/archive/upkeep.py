@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidegate.archive import store
 from tidegate.archive.manifest import DataFile, Manifest, Span
 from tidegate.archive.read import read_files
-from tidegate.archive.stream import write
+from tidegate.archive.stream import first_line, write
 from tidegate.interrupts import check
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def compact(
                 _put_together(spark, folder, files)
             except Exception as error:  # noqa: BLE001 - whatever Spark says of a damaged file, the other days are fine
                 check()
-                why, *_ = str(error).strip().split("\n")
-                failed.append(f"{files[0].topic} of {files[0].day}: {why[:500]}")
+                failed.append(f"{files[0].topic} of {files[0].day}: {first_line(error)}")
             on_progress(done, len(days))
     if failed:
         more = f", and {len(failed) - 1} days more" if len(failed) > 1 else ""
